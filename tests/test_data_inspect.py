@@ -46,7 +46,8 @@ def warned(report: AuditReport, what: str) -> str:
 def test_a_healthy_data_set(tmp_path):
     report = inspect(hilp.load({**walk(LONG), "rewards": np.zeros(2000)}).save(tmp_path / "native"))
     assert (report.format, report.episodes, report.transitions) == ("native", 20, 1980)
-    assert report.trainable and not report.errors and not report.warnings
+    assert report.trainable and not report.errors
+    assert len(report.warnings) == 1 and warned(report, "explain little"), "walks of chance, whatever the action is"
     assert report.verified is True and report.jumps == 0 and report.duplicate_episodes == 0
     assert report.lengths["counts"] == [20] and report.extras == {"rewards": "float64"}
     assert report.disk_bytes > 0 and report.training_bytes == 2000 * (4 * 5 + 12)

@@ -447,3 +447,19 @@ def test_damage_is_read_or_told_in_one_line(name: str, at: float, byte: int, cut
     except HilpError as error:
         said = str(error)
     assert "\n" not in said and str(tmp_path) in said
+
+
+def test_columns_by_pattern(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    rows = [f"{n // 5},{n % 5},{n},{n + 0.5},{n + 0.25},0.1,0.2,0.3,7" for n in range(10)]
+    path.write_text("\n".join(["run,t,q_x,q_y,yaw,u_x,u_y,q*,load", *rows]) + "\n")
+    ids = {"episode_ids": "run", "time": "t"}
+    found = hilp.load(path, columns={"observations": ["yaw", "q_*"], "actions": ["u_*"], **ids})
+    assert found.observations[1].tolist() == [1.25, 1.0, 1.5] and found.action_dim == 2
+    assert [name for name, _ in found.observation_parts] == ["yaw", "q_x", "q_y"]
+    rest = hilp.load(path, columns={"observations": "*", "actions": ["u_*"], **ids})
+    assert [name for name, _ in rest.observation_parts] == ["q_x", "q_y", "yaw", "q*", "load"]
+    exact = hilp.load(path, columns={"observations": ["q*"], "actions": ["u_x"], **ids})
+    assert exact.observation_dim == 1, "a column that is called so is meant"
+    with pytest.raises(HilpError, match=r"no array 'z_\*' for observations"):
+        hilp.load(path, columns={"observations": ["z_*"], "actions": ["u_*"], **ids})

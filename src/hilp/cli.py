@@ -11,15 +11,13 @@ import io
 import os
 import re
 import sys
-import sysconfig
 import traceback
 import typing
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, reason, say
+from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, reason, say, users_line
 
 VERBS = {  # in the order a new user meets them
     "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
@@ -101,14 +99,6 @@ def _ended_by(error: BaseException) -> int:
             _forget_output()
             return _ended(f"error: {error}", 2)
     raise error
-
-
-def users_line(error: BaseException) -> str | None:
-    """The innermost line of the user's own code (a task, an actor, a plugin) that an error went through, if any did."""
-    ours = [str(Path(__file__).parent), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(tuple(ours))]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -4,6 +4,8 @@ import difflib
 import math
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from pathlib import Path
@@ -38,7 +40,7 @@ class TrainingDiverged(HilpError):
 
 def require_count(what: str, value: Any, low: int = 1, most: int = MOST) -> int:
     """A whole number of things, numpy's as well, from `low` to `most`; NaN, 1.5, True and "3" are none."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if not is_count(value):
         raise HilpError(f"{what} must be a whole number of at least {low}, not {value!r:.60}")
     count = int(value)
     if count < low:
@@ -48,10 +50,33 @@ def require_count(what: str, value: Any, low: int = 1, most: int = MOST) -> int:
     return count
 
 
+def is_count(value: Any) -> bool:
+    """Whether this is a whole number, numpy's as well; True is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def is_number(value: Any, above: float = -math.inf) -> bool:
     """Whether this is a finite number, numpy's as well, above another one; True and "3" are none."""
     number: Any = value if not isinstance(value, bool) and isinstance(value, Real) else math.nan
     return bool(above < number < math.inf)
+
+
+def is_one_of(value: Any, names: Collection[str]) -> bool:
+    """Whether this is a text among others; of arrays and lists Python could not even ask."""
+    return isinstance(value, str) and value in names
+
+
+def require_switch(what: str, value: Any) -> bool:
+    """True or False, numpy's as well; 1, "no" and None are neither."""
+    if isinstance(value, bool) or type(value).__name__ == "bool":  # numpy's is called so, too
+        return bool(value)
+    raise HilpError(f"{what} is True or False, not {value!r:.60}")
+
+
+def require_function(what: str, value: Any) -> None:
+    """Something that can be called, or None where there is none."""
+    if value is not None and not callable(value):
+        raise HilpError(f"{what} must be a function, not {value!r:.60}")
 
 
 def require_seed(value: Any, what: str = "seed") -> int:
@@ -63,18 +88,25 @@ def _digits(value: int) -> str:
     return str(value) if abs(value) < 10**60 else "a number of so many digits"  # Python does not write any number
 
 
-def nearest(word: str, options: Iterable[str]) -> str:
+def nearest(word: Any, options: Iterable[str]) -> str:
     """The end of an error message about an unknown name: the closest right one, or what there is."""
-    names = sorted(options)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    names = sorted(map(str, options))
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"choose from: {some(names)}" if names else "it has none"
 
 
-def require_known(name: str, known: Collection[str], what: str) -> None:
+def require_name(what: str, value: Any) -> str:
+    """A text that names something."""
+    if not isinstance(value, str) or not value:
+        raise HilpError(f"{what} must be a name, not {value!r:.60}")
+    return value
+
+
+def require_known(name: Any, known: Collection[str], what: str) -> None:
     """Say which name comes closest where one is not known; what: the message before that."""
-    if name not in known:
+    if not is_one_of(name, known):
         raise HilpError(f"{what}: {nearest(name, known)}")
 
 
@@ -105,10 +137,27 @@ def reason(error: BaseException) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
+def users_line(error: BaseException) -> str | None:
+    """The innermost line of the user's own code (a task, an actor, a plugin) that an error went through, if any did."""
+    ours = [str(Path(__file__).parent), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(tuple(ours))]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
 def path_of(source: Any) -> Path:
     """A path that the system can have, whether or not anything is there."""
     if not isinstance(source, str | os.PathLike):
         raise HilpError(f"cannot load data from a {type(source).__name__}: give a name, a path or a dict of arrays")
+    return place_of("a path", source)
+
+
+def place_of(what: str, source: Any) -> Path:
+    """A path to read from or to write to; an empty one would be the folder that one happens to be in."""
+    if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str):
+        raise HilpError(f"{what} must be a path, not {source!r:.60}")
+    if os.fspath(source) == "":
+        raise HilpError(f"{what} is empty: name a file or a folder (. is the one you are in)")
     try:
         path = Path(source)
         os.stat(path)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from hilp.errors import HilpError, nearest
+from hilp.errors import is_one_of, require_known, require_name
 from hilp.learning import methods, tables
 
 SIZES = ("laptop", "paper")
@@ -30,7 +30,7 @@ class Preset:
 
 def preset(method: str, size: str, task: str | None = None) -> Preset:
     """The preset of a method at a size, for data of a task where there are values of its own for it."""
-    table = methods.presets(method)
+    table = methods.presets(require_name("a method", method))
     values, steps = _merged(table, size, task)
     return Preset(methods.config(method, **values), steps, BANK[size], steps == _merged(table, size, None)[1])
 
@@ -58,8 +58,8 @@ def sources(method: str, size: str, task: str | None = None) -> dict[str, str]:
 
 def layers(table: tables.Table, size: str, task: str | None) -> list[tuple[str, dict[str, Any]]]:
     """The entries of a table that hold for a size and a task, those that go before others last."""
-    if size not in SIZES:
-        raise HilpError(f"unknown preset '{size}': {nearest(size, SIZES)}")
+    require_known(size, SIZES, f"unknown preset '{size}'")
+    task = None if task is None else require_name("a task", task)
     name = re.split("[_:]", task)[0] if task else ""  # without a reward's name, without a map
     found = [(entry, table[entry]) for entry in ("both", size) if entry in table]
     for entry, values in table.items():
@@ -72,7 +72,7 @@ def layers(table: tables.Table, size: str, task: str | None) -> list[tuple[str, 
 
 def _merged(table: tables.Table, size: str, task: str | None) -> tuple[dict[str, Any], int]:
     """The config values and the updates of a table for a size and a task."""
-    merged: dict[str, Any] = {"steps": STEPS[size]} if size in SIZES else {}
+    merged: dict[str, Any] = {"steps": STEPS[size]} if is_one_of(size, SIZES) else {}
     for _, values in layers(table, size, task):
         merged |= values
     return merged, merged.pop("steps")

@@ -117,7 +117,7 @@ def load_source(kind: Kind, recipe: Mapping[str, Any]) -> tuple[Dataset, tasks.T
     if data.task is None:
         raise HilpError(f"{source} does not say which task it comes from: name it with --task")
     world = tasks.make_recorded(data.task)
-    setup.require_fit(source, Spec.of(data.observations, data.action_dim), world)
+    setup.require_fit(source, Spec.of(data.observations, data.action_dim), world, data.observation_parts)
     world = rendering.for_data(world, data)
     if kind == "rewards" and not world.rewards:
         raise HilpError(f"task {data.task} of {source} has no named rewards: try `hilp bench goals`")

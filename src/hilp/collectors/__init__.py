@@ -10,13 +10,21 @@ import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hilp import plugins, storage, tasks
 from hilp.collectors.collecting import IDENTITY, Request
 from hilp.data.dataset import Dataset, require_free
-from hilp.errors import HilpError, nearest, require_count, require_seed
+from hilp.errors import (
+    HilpError,
+    nearest,
+    place_of,
+    require_count,
+    require_function,
+    require_name,
+    require_seed,
+    require_switch,
+)
 from hilp.tasks import Task
 from hilp.tasks.rendering import SUFFIX, VISUAL
 
@@ -55,6 +63,10 @@ def collect(
     steps, seed = require_count("steps", steps), require_seed(seed)
     workers = None if workers is None else require_count("workers", workers)
     world = tasks.make(task) if isinstance(task, str) else task
+    if not hasattr(world, "family"):
+        raise HilpError(f"data is collected in a task, by name or as it is, not in {task!r:.60}")
+    kind = None if kind is None else require_name("the kind of behaviour", kind)
+    require_function("progress", progress)
     own_code = kind is not None and plugins.names_code(kind)
     collector = importlib.import_module(ACTING if own_code else COLLECTORS.get(world.family, ACTING))
     if out is None and not getattr(collector, "IN_MEMORY", False):
@@ -66,7 +78,8 @@ def collect(
         raise HilpError(f"unknown kind of {world.name} data '{kind}': {close}; or path/to/file.py:act of your own")
     if config and not hasattr(collector, "Config"):
         raise HilpError(f"nothing learns when data of {world.name} is collected: leave out --set and config=")
-    folder = None if out is None else Path(out)
+    folder = None if out is None else place_of("out", out)
+    require_switch("overwrite", overwrite)
     return run(collector, world, Request(kind, steps, seed, folder, progress, workers, overwrite, config or {}))
 
 

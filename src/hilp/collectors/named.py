@@ -17,8 +17,9 @@ from hilp.data.dataset import Dataset
 from hilp.data.formats import episodes
 from hilp.data.source import Source, of_dataset
 from hilp.data.transforms import Parts
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, require_name
 from hilp.tasks import dmc, kitchen, maze, ogbench, rendering
+from hilp.tasks.base import require_order
 from hilp.tasks.ogbench.task import VERSION, of_data
 
 BUILT_IN = "built-in"
@@ -61,6 +62,7 @@ def load(
     of data that names none, or another one. `steps` and `seed` apply to built-in names, which are collected on the
     spot. The result is checked: what cannot be trained on is an error that says which rows and what to do.
     """
+    format = None if format is None else require_name("format", format)
     prepared: dict[str, Any] = {"rescale_actions": rescale_actions, "stride": stride, "stride_actions": stride_actions}
     built_in = _built_in(source, format, {"steps": steps, "seed": seed, **options})
     if built_in is not None:
@@ -90,6 +92,7 @@ def in_task(data: Data, task: str) -> Data:
             f"{data.name} has {sizes[0]} observation and {sizes[1]} action numbers, task {world.name} has "
             f"{wanted.observation_dim} and {wanted.action_dim}: choose the task it comes from"
         )
+    require_order(data.name, data.observation_parts, world)
     return replace(data, task=task)
 
 

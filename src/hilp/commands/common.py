@@ -120,6 +120,8 @@ class Verb:
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
             if field.name == "seed":
                 require_seed(value, flag)
+            elif isinstance(value, str) and not value.strip():
+                raise HilpError(f"{flag} is empty: give it a value, or leave it out")
             elif type(value) is int:
                 require_count(flag, value, int(field.name not in MAY_BE_0), MOST.get(field.name, MOST_STEPS))
 
@@ -144,11 +146,12 @@ class Reading:
     option: tuple[str, ...] = ()
     """options of the format's reader: key=value ..."""
     columns: tuple[str, ...] = ()
-    """which columns are what: observations=q1,q2 actions=u1,u2 episode_ids=run time=t"""
+    """which columns are what, * standing for any letters: observations=q_*,yaw actions=u1,u2 episode_ids=run time=t"""
     split: str | None = None
     """split episodes at rows without numbers and at gaps in time: nan, gap or nan,gap"""
     angles: str | None = None
-    """columns whose sine and cosine networks see, with a period where they do not wrap: q1,q2=360, or auto"""
+    """columns whose sine and cosine networks see, with a period where they do not wrap: q1,q2=360, auto or none
+    (default: none; `hilp pretrain` on data without a task: auto)"""
     drop: str | None = None
     """columns that networks do not see: constant, duplicate or constant,duplicate"""
     frames: int | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import Positional, arg
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable, size_text
+from hilp.errors import HilpError, printable, size_text, some
 from hilp.training.progress import bars
 from hilp.versions import versions
 
@@ -111,7 +111,7 @@ def _summary(report: "audit.AuditReport") -> dict[str, str]:
         f"(median {lengths['median']:,.0f})",
         "transitions": f"{report.transitions:,}",
         "observations": f"{report.observation_dim} numbers",
-        "actions": f"{report.action_dim} numbers",
+        "actions": f"{report.action_dim} numbers" + _targets(report.targets),
         "extras": ", ".join(f"{name} ({about})" for name, about in report.extras.items()) or "none",
         "episodes end": ", ".join(f"{n:,} {how}" for how, n in report.endings.items() if n)
         or "the data does not say how",
@@ -121,6 +121,12 @@ def _summary(report: "audit.AuditReport") -> dict[str, str]:
     if report.time_scale is not None:
         lines["time scale"] = report.time_scale.line.removeprefix("time scale: ")
     return lines
+
+
+def _targets(targets: dict[str, str]) -> str:
+    """Which actions are targets for columns of the observation: position commands."""
+    pairs = [f"{action} -> {column}" for action, column in targets.items()]
+    return f", {len(pairs)} of them position commands, targets of columns: {some(pairs)}" if pairs else ""
 
 
 def _histogram(edges: Sequence[float], counts: Sequence[int]) -> list[Any]:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hilp import runs
 from hilp.commands import common
-from hilp.errors import HilpError, printable
+from hilp.errors import HilpError, printable, say
 from hilp.spec import Spec
 from hilp.training.options import RunOptions, TrainOptions
 
 with common.WhenUsed():
     from hilp import presets, tasks
+    from hilp.data import checks
     from hilp.evaluation import evaluate, explain, held_out, setup
     from hilp.evaluation import rows as files
     from hilp.learning import methods
@@ -107,6 +108,10 @@ class Pretrain(TrainFlags):
         world = None if self.eval_task is None else tasks.make(self.eval_task)
         more: dict[str, Any] = {"stride": self.stride, "stride_actions": self.stride_actions, "task": self.task}
         data = common.load_data(self.data, self, self.verify, **more)
+        flags = self
+        if self.angles is None and data.task is None and (turned := checks.with_angles(data)) is not data:
+            say(f"{'; '.join(turned.notes[len(data.notes) :])}, as it wraps (--angles none leaves it as it is)")
+            data, flags = turned, replace(self, angles=checks.AUTO)
         preset = presets.preset(self.method, self.preset, data.task)
         config = methods.configure(preset.config, common.config_values(self.set))
         options = train_options(self, preset, config, data)
@@ -117,7 +122,7 @@ class Pretrain(TrainFlags):
         rows: list[Any] = []  # of held-out episodes
         more = {"devices": devices, "on_policies": partial(measure, self, data, rows)}
         if world is not None:  # policies are sent to its goals while they are trained
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
+            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world, data.observation_parts)
             seen = rendering.for_data(world, data)
             more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
         about = {"method": self.method, "data": data.name, "seed": self.seed, "steps": options.steps}
@@ -125,7 +130,7 @@ class Pretrain(TrainFlags):
         with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
             trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
         if writes:
-            finish(self, data, trained, rows)
+            finish(flags, data, trained, rows)
 
 
 def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[FoundationPolicy], rows: list[Any]) -> None:
@@ -236,7 +241,8 @@ def has_task(data: Dataset) -> bool:
     """Whether policies trained on a data set can be evaluated without naming a task."""
     try:
         if data.task is not None:
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task))
+            spec, world = Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task)
+            setup.require_fit("this data", spec, world, data.observation_parts)
         return data.task is not None
     except HilpError:  # a task that this installation does not have
         return False

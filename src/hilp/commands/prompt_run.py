@@ -87,7 +87,7 @@ def check_options(flags: Any, kind: str) -> None:
 def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> None:
     """Raise where flags do not go with the policy or its task, before anything is run."""
     if world is not None:
-        setup.require_fit("this policy", policy.spec, world)
+        setup.require_fit("this policy", policy.spec, world, policy.observation_parts)
         if flags.video:
             common.require_video(world, flags.video)
     if policy.spec.parts and flags.goal is not None and not setup.is_row(flags.goal):

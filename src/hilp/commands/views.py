@@ -109,7 +109,7 @@ class Map(common.OfPolicy, common.Reading):
         world = setup.task_for_policy(policy, setup.task_of(policy, self.task))
         if not world.has_goals:
             raise HilpError(f"{world.name} has no plan to draw on: mazes and AntMaze have one")
-        setup.require_fit("this policy", policy.spec, world)
+        setup.require_fit("this policy", policy.spec, world, policy.observation_parts)
         goal = None
         if self.goal is not None:
             policy.require_rule("goal_direction", "does not learn distances: leave out --goal")
@@ -117,7 +117,7 @@ class Map(common.OfPolicy, common.Reading):
         sample = policy.bank
         if self.data is not None:
             data = common.read_as_trained(self.run, self.data, self)
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
+            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world, data.observation_parts)
             sample = bank.Bank.draw(data, max(self.points, page.FIELD_STATES), self.seed)
         if len(sample) == 0:
             raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")

@@ -14,10 +14,11 @@ from hilp import trees
 from hilp.data import load, measures
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
+from hilp.data.dynamics import Dynamics
 from hilp.data.source import Kind, Rows, Source, gather, physical_memory
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
-from hilp.data.timescale import AUTO, Sample, TimeScale, of_dataset, require_stride, subsample
+from hilp.data.timescale import AUTO, Sample, TimeScale, of_dataset, require_stride, subsample, usual_step
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, counted, size_text, some
 
@@ -30,6 +31,7 @@ MOST_DISCRETE = 64  # values of a discrete action: whole numbers of a wider rang
 NARROW = 0.1  # actions that never leave this part of [-1, 1] deserve one
 FEW_TRANSITIONS = 1000
 SHORT_EPISODES = 10  # rows
+LITTLE, UNEXPLAINED = 0.3, 0.1  # shares of changes, of all columns and of one, that deserve a warning
 UNEVEN = 1e4  # ratio of the scales of two observation columns
 MOST_NAMED = 5  # columns in a flag that is advised
 INDEX_BYTES = 12  # a row of the sampler's tables
@@ -74,6 +76,8 @@ class AuditReport:
     duplicate_episodes: int = 0
     training_bytes: int = 0
     time_scale: TimeScale | None = None  # None where there are no rows to tell
+    targets: dict[str, str] = field(default_factory=dict)  # action -> observation column that it is a target for
+    explained: float | None = None  # share of the changes in a step that state and action explain, a mean over columns
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
 
@@ -156,6 +160,7 @@ class _Audit:
         self.compared = width if width <= measures.MOST_COLUMNS else 0
         self.columns, self.wraps = measures.ColumnHashes(self.compared), measures.Wraps(source, self.compared)
         self.whole_numbers = True
+        self.dynamics = Dynamics(source)
         self.timed = TIME in source.extras and int(np.prod(source.extras[TIME].shape)) == 1
         self.times: list[np.ndarray] = []
         # A reader may say how episodes end; else columns of flags a row before the last do.
@@ -173,6 +178,7 @@ class _Audit:
         self.pace.add(first, inputs)
         self.paths.add(first, rows)
         if self.compared:
+            self.dynamics.add(first, rows, block["actions"])
             self.columns.add(first, rows)
             self.wraps.add(first, rows)
         for name, stills in self.stills.items():
@@ -198,6 +204,8 @@ class _Audit:
         times = np.concatenate(self.times) if self.timed else None
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
+        periods = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
+        targets, explained = self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan))
         return replace(
             known,
             trainable=not errors,
@@ -207,6 +215,7 @@ class _Audit:
                 *about_time(source, times, inside),
                 *about_observations(self.moments, twins, names, transform.columns),
                 *about_angles(wrapped, names),
+                *about_dynamics(explained, names),
                 *about_actions(self.health.acted, acts, self.whole_numbers, rescale),
                 *about_memory(source),
             ],
@@ -217,6 +226,8 @@ class _Audit:
             duplicate_episodes=len(copies),
             training_bytes=training_bytes(source),
             time_scale=self.sample.measured(self.pace.result(), usual_step(times, inside)),
+            targets={acts[action]: names[column] for action, column in targets.items()},
+            explained=None if np.isnan(explained).all() else float(np.nanmean(explained)),
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
             stills=self._stills(),
         )
@@ -284,15 +295,6 @@ def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> Ite
         )
 
 
-def usual_step(times: np.ndarray | None, inside: np.ndarray) -> float | None:
-    """Seconds of most steps inside episodes, where a column of times says it."""
-    if times is None:
-        return None
-    steps = np.diff(times)[inside]
-    steps = steps[np.isfinite(steps) & (steps > 0)]
-    return float(np.median(steps)) if len(steps) else None
-
-
 def about_time(source: Source, times: np.ndarray | None, inside: np.ndarray) -> Iterator[Warning]:
     """inside: steps that are not from one episode to the next."""
     if times is None or not inside.any():
@@ -349,7 +351,25 @@ def about_angles(wrapped: Sequence[measures.Wrapped], names: Sequence[str]) -> I
             f"{counted(len(wrapped), 'observation column')} jump{'s' * (len(wrapped) == 1)} by one period, as "
             "angles that wrap do",
             some(jumps),
-            f"angles='auto' / --angles {columns} shows networks their sine and cosine; give it to training, too",
+            f"`hilp pretrain` shows networks their sine and cosine (--angles {columns}); in Python, load with "
+            "angles='auto'",
+        )
+
+
+def about_dynamics(explained: np.ndarray, names: Sequence[str]) -> Iterator[Warning]:
+    """explained: the share of each column's changes that the state and the action explain; NaN: none."""
+    known = np.flatnonzero(~np.isnan(explained))
+    if not len(known):
+        return
+    share, free = float(explained[known].mean()), [column for column in known if explained[column] < UNEXPLAINED]
+    if share < LITTLE or free:
+        worst = [column for column in known[np.argsort(explained[known])] if share < LITTLE or column in free]
+        of = "what changes" if share < LITTLE else f"what changes in {counted(len(free), 'column')}"
+        yield Warning(
+            f"the state and the action explain little of {of} from row to row",
+            f"{share:.0%} in all; " + some([f"{names[column]} {explained[column]:.0%}" for column in worst], 5),
+            "look for what moves it and is in no column (an object, speeds, another arm), or for noise: a policy "
+            "cannot steer what it does not see",
         )
 
 

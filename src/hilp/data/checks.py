@@ -14,16 +14,16 @@ import numpy as np
 from hilp import trees
 from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
-from hilp.data.measures import ColumnHashes, Moments, Wraps, names_of
+from hilp.data.measures import MOST_COLUMNS, ColumnHashes, Moments, Wraps, names_of
 from hilp.data.source import Kind, Rows, Source, Where, mapped, of_dataset, ranges, rows_text
 from hilp.data.tables import TIME
 from hilp.data.transforms import ObservationTransform
-from hilp.errors import HilpError, counted, nearest, some
+from hilp.errors import HilpError, counted, is_one_of, nearest, some
 
 ACTION_TOLERANCE = 1e-4  # of [-1, 1], for simulators that return 1.0000001
 SPLITS = ("nan", "gap")
 DROPS = ("constant", "duplicate")
-AUTO = "auto"
+AUTO, NONE = "auto", "none"
 GAP = 1.5  # a gap is longer than so many of nearly all steps
 NEARLY_ALL = 0.95
 
@@ -147,30 +147,41 @@ class Repairs:
         return source if self.angles is None and not self.drop else _transformed(source, self)
 
 
+def with_angles(data: Dataset) -> Dataset:
+    """Data of which networks see columns that wrap as angles, where nothing says yet what they see; notes say which."""
+    if isinstance(data.observations, Mapping) or data.transform is not None or data.observations.ndim != 2:
+        return data
+    if data.observation_dim > MOST_COLUMNS:  # images, flattened
+        return data
+    found = Repairs(angles=AUTO).apply(of_dataset(data))
+    turned = found.transform is not None and found.transform.angles
+    return replace(data, transform=found.transform, notes=found.notes) if turned else data
+
+
 def is_split(value: Any) -> bool:
     """Whether this says where to split, and is not another reader's option of that name."""
     words = _listed(value)
-    return bool(words) and all(word in SPLITS for word in words)
+    return bool(words) and all(is_one_of(word, SPLITS) for word in words)
 
 
 def _listed(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [word.strip() for word in value.split(",") if word.strip()]
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
 
 def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
     words = () if value is None else tuple(_listed(value))
     for word in words:
-        if word not in known:
+        if not is_one_of(word, known):
             raise HilpError(f"{what} takes {' and '.join(known)}, not {word!r}: {nearest(str(word), known)}")
     return words
 
 
 def _angles(value: Angles | None) -> AngleChoice:
-    if value is None or value == AUTO:
-        return value
-    named = dict(value) if isinstance(value, Mapping) else dict.fromkeys(_listed(value))
+    if value is None or (isinstance(value, str) and value in (AUTO, NONE)):
+        return value if value == AUTO else None
+    named = dict(value) if isinstance(value, Mapping) else {str(column): None for column in _listed(value)}
     found: dict[str, float | None] = {}
     for column, period in named.items():
         name, equals, text = str(column).partition("=")

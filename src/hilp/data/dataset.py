@@ -24,7 +24,7 @@ from hilp import storage, trees
 from hilp.data import transforms
 from hilp.data.columns import NUMBERS, block_rows, flush, open_npy, sha256_of
 from hilp.data.transforms import ActionScaling, Metadata, TransformedRows
-from hilp.errors import HilpError, path_of, require_known
+from hilp.errors import HilpError, is_count, path_of, require_known
 
 FORMAT = "hilp-dataset"
 VERSION = 1
@@ -138,6 +138,10 @@ class Dataset(Metadata):
 
     def select(self, episodes: np.ndarray) -> "Dataset":
         """A data set of these episodes only."""
+        chosen = np.asarray(episodes) if isinstance(episodes, np.ndarray | range) else _numbers(episodes)
+        if chosen.ndim != 1 or (len(chosen) and (chosen.dtype.kind not in "iu" or not _within(chosen, self.episodes))):
+            raise HilpError(f"episodes are chosen by their numbers, 0 to {self.episodes - 1}, not by {episodes!r:.60}")
+        episodes = chosen.astype(np.int64)
         every = list(self.iter_episodes())
         slices = [every[episode] for episode in episodes]
 
@@ -330,3 +334,19 @@ def _text(manifest: Mapping[str, Any]) -> str:
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Whole numbers as an array; of anything else one that has no rows and fits nothing."""
+    whole = isinstance(values, list | tuple) and all(is_count(value) for value in values)
+    return np.array(values, np.int64) if whole else np.array(0)
+
+
+def _within(numbers: np.ndarray, count: int) -> bool:
+    return bool(-count <= numbers.min() and numbers.max() < count)
+
+
+def require_dataset(data: Any) -> None:
+    """Raise where data is something else than a Dataset."""
+    if not isinstance(data, Dataset):
+        raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")

@@ -24,7 +24,7 @@ from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, episodes, logs
 from hilp.data.source import Source, Where, gather, of_dataset, of_folder, rows_text, select, with_extras
-from hilp.errors import HilpError, nearest, path_of, require_count, require_known, some
+from hilp.errors import HilpError, nearest, path_of, require_count, require_known, require_name, require_switch, some
 
 LOADED = "data set"
 MOST_LOOKED_AT = 1000  # files and folders of a level, where the folder that was named is no data set
@@ -69,6 +69,8 @@ def load(
     stride: keep every so many rows of each episode, or "auto" for as many as the data's time scale asks for; the
     commands in between are averaged, or added up with stride_actions="sum". Without one, training may choose.
     """
+    format = None if format is None else require_name("format", format)
+    rescale_actions = require_switch("rescale_actions", rescale_actions)
     data, where = _read(source, format, options)
     wanted = timescale.require_stride(stride)
     if wanted is not None:
@@ -104,13 +106,15 @@ def from_arrays(source: Mapping[str, Any], name: str = "arrays", **options: Any)
 
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
     """A source for anything `load` takes, without reading its rows."""
-    format = recognise(source, options) if format is None else format
+    format = recognise(source, options) if format is None else require_name("format", format)
     reader, _ = _reader(format)
     known = _known_options(reader, format, options)
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
     repairs = Repairs(common.get("split"), common.get("angles"), common.get("drop"))
     kept = common.pop("extras", options.get("extras"))
     kept = [kept] if isinstance(kept, str) else kept
+    if kept is not None and not (isinstance(kept, list | tuple) and all(isinstance(name, str) for name in kept)):
+        raise HilpError(f"extras are names of columns, such as ['rewards'], not {kept!r:.60}")
     if kept is not None and "extras" in known:
         # The time is needed to split at gaps, whether or not it is to be kept.
         options["extras"] = [*kept, *({TIME} - set(kept) if "gap" in repairs.split else ())]
@@ -278,6 +282,7 @@ _registered: dict[str, Reader] = {}
 
 def register(name: str, read: Callable[..., Any], recognises: Callable[[Path], bool] | None = None) -> None:
     """Make a format known by name in this process: what reads it and, where content tells, what recognises it."""
+    require_name("a format", name)
     if not callable(read):
         raise HilpError(f"format '{name}' must be registered with a function that reads it, not {read!r:.60}")
     _registered[name] = read, recognises

@@ -301,35 +301,54 @@ def position_commands(observations: np.ndarray, actions: np.ndarray) -> dict[int
     Of rows in order. Such a command follows its column closely, up to scale and offset, and is ahead of it: where it is
     larger, the column grows. What only repeats the command of the row before, and speeds of other columns, are none.
     """
-    from scipy.optimize import linear_sum_assignment
-
-    rows = np.unique(np.linspace(0, max(0, len(actions) - 2), TARGET_ROWS).astype(np.int64))
     if len(actions) < 3 or observations.ndim != 2:
         return {}
-    parts = (observations[rows], observations[rows + 1], actions[rows])
-    together = np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)
-    together = together[np.isfinite(together).all(axis=1)]
-    if len(together) < 3:
+    rows = np.unique(np.linspace(0, len(actions) - 2, TARGET_ROWS).astype(np.int64))
+    return commanded(Steps.of(observations[rows], observations[rows + 1], actions[rows]))
+
+
+class Steps(NamedTuple):
+    """Some transitions whose numbers are finite."""
+
+    here: np.ndarray  # [n, obs]
+    there: np.ndarray  # [n, obs]
+    actions: np.ndarray  # [n, act]
+
+    @staticmethod
+    def of(here: np.ndarray, there: np.ndarray, actions: np.ndarray) -> "Steps":
+        parts = [np.asarray(part, np.float64) for part in (here, there, actions)]
+        finite = np.logical_and.reduce([np.isfinite(part).all(axis=1) for part in parts])
+        return Steps(*(part[finite] for part in parts))
+
+    @property
+    def change(self) -> np.ndarray:
+        """Of each column, with mean 0 and deviation 1; jumps at ends of episodes and at wraps made smaller."""
+        change = self.there - self.here
+        return standard(np.clip(change, *np.quantile(change, [RESETS, 1.0 - RESETS], axis=0)))
+
+
+def commanded(steps: Steps) -> dict[int, int]:
+    """`position_commands` of these steps."""
+    from scipy.optimize import linear_sum_assignment
+
+    if len(steps.actions) < 3:
         return {}
-    width = observations.shape[1]
-    here, act = _standard(together[:, :width]), _standard(together[:, 2 * width :])
-    change = together[:, width : 2 * width] - together[:, :width]
-    change = _standard(np.clip(change, *np.quantile(change, [RESETS, 1.0 - RESETS], axis=0)))
+    here, there, act, change = standard(steps.here), standard(steps.there), standard(steps.actions), steps.change
     fit = act.T @ here / len(act)  # actions x observations, correlations
-    there = _standard(together[:, width : 2 * width])
     rates = np.maximum(np.abs(here.T @ change), np.abs(there.T @ change)) / len(act)
     np.fill_diagonal(rates, 0.0)
-    places = rates.max(axis=1) < RATE  # and no speeds
+    sent = np.abs(act.T @ change) / len(act)  # of another column, which the command may move itself
     leads = np.zeros_like(fit)
-    for action, column in zip(*np.nonzero((fit > TARGET_FIT) & places), strict=True):
-        if np.isclose(there[:, column], act[:, action], rtol=0.0, atol=1e-3).mean() < ECHO:
-            leads[action, column] = (_standard(act[:, action] - here[:, column]) * change[:, column]).mean()
+    for action, column in zip(*np.nonzero(fit > TARGET_FIT), strict=True):
+        is_speed = ((rates[column] > RATE) & (rates[column] > sent[action])).any()
+        if not is_speed and np.isclose(there[:, column], act[:, action], rtol=0.0, atol=1e-3).mean() < ECHO:
+            leads[action, column] = (standard(act[:, action] - here[:, column]) * change[:, column]).mean()
     fits = np.where(leads > LEADS, fit + leads, 0.0)
     pairs = zip(*linear_sum_assignment(-fits), strict=True)  # each column is the target of one command
     return {int(action): int(column) for action, column in pairs if fits[action, column] > 0}
 
 
-def _standard(values: np.ndarray) -> np.ndarray:
+def standard(values: np.ndarray) -> np.ndarray:
     """Columns with mean 0 and deviation 1; constant ones 0."""
     away = values - values.mean(axis=0)
     deviation = away.std(axis=0)

@@ -5,7 +5,6 @@ a function of (s, a, s'). A terminal transition is the last that pays; a walk th
 """
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError, require_known, some
+from hilp.errors import HilpError, is_number, require_function, require_known, some
 
 if TYPE_CHECKING:  # exported policies have a copy of this file, and numpy alone
     from hilp.data.dataset import Dataset
@@ -31,12 +30,11 @@ def label(
     ends: a transition that earns more than 0 is terminal, as where a goal is reached. shift: added to every reward, and
     so to none behind a terminal; -1 makes reaching a goal a matter of time, as the paper does for AntMaze.
     """
-    from hilp.data.dataset import Dataset
+    from hilp.data.dataset import require_dataset
 
-    if not isinstance(data, Dataset):
-        raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
-    if not math.isfinite(shift):
-        raise HilpError(f"a reward is shifted by a finite number, not {shift}")
+    require_dataset(data)
+    if not is_number(shift):
+        raise HilpError(f"a reward is shifted by a finite number, not {shift!r:.60}")
     rewards, terminals = recorded(data) if reward is None else (computed(data, reward), np.zeros(data.rows, bool))
     at = data.transition_rows
     bad = at[~np.isfinite(rewards[at])]
@@ -78,6 +76,7 @@ def recorded(data: "Dataset") -> tuple[np.ndarray, np.ndarray]:
 
 def computed(data: "Dataset", function: RewardFunction) -> np.ndarray:
     """What a function of (s, a, s'), or of (s, a, s', extras), gives for each transition; 0 in last rows."""
+    require_function("a reward", function)
     found = np.zeros(data.rows)
     for first in range(0, data.transitions, BLOCK):
         rows = data.transition_rows[first : first + BLOCK]

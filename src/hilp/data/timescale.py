@@ -21,7 +21,8 @@ import numpy as np
 
 from hilp.data.dataset import Dataset
 from hilp.data.measures import vectors
-from hilp.errors import HilpError, require_count
+from hilp.data.tables import TIME
+from hilp.errors import HilpError, is_one_of, require_count
 from hilp.trees import over
 
 Commands = Literal["mean", "sum"]
@@ -77,6 +78,12 @@ class TimeScale:
             f"which phi_discount {self.discount:g} fits"
         )
 
+    @property
+    def not_subsampled(self) -> "TimeScale":
+        """The same where every row stays."""
+        known = self.usual_length if self.crossing is None else self.crossing
+        return replace(self, stride=1, discount=discount_for(known))
+
     def _in_seconds(self, steps: float) -> str:
         return "" if self.seconds is None else f" ({steps * self.seconds:.3g} s)"
 
@@ -87,8 +94,27 @@ def of_dataset(data: Dataset) -> TimeScale:
     if "_time_scale" not in known:
         sample = Sample(data.lengths)
         rows = over(lambda part: np.asarray(part[sample.rows]), data.network_inputs)
-        known["_time_scale"] = sample.measured(vectors(rows))
+        known["_time_scale"] = sample.measured(vectors(rows), _seconds(data))
     return known["_time_scale"]
+
+
+def usual_step(times: np.ndarray | None, inside: np.ndarray) -> float | None:
+    """Seconds of most steps inside episodes, where a column of times says it."""
+    if times is None:
+        return None
+    steps = np.diff(times)[inside]
+    steps = steps[np.isfinite(steps) & (steps > 0)]
+    return float(np.median(steps)) if len(steps) else None
+
+
+def _seconds(data: Dataset) -> float | None:
+    """Of a row, where data has a column of times."""
+    times = data.extras.get(TIME)
+    if times is None or len(times) < 2 or np.size(times) != len(times):
+        return None
+    inside = np.ones(len(times) - 1, bool)
+    inside[np.cumsum(data.lengths)[:-1] - 1] = False
+    return usual_step(np.asarray(times, np.float64).reshape(-1), inside)
 
 
 def discount_for(crossing: float | None) -> float:
@@ -243,8 +269,10 @@ def _steps_between(places: np.ndarray, place: np.ndarray, row: np.ndarray, episo
 
 def require_stride(stride: Any) -> int | Literal["auto"] | None:
     """A stride of the user: a whole number, "auto", or None where there is none."""
-    if stride is None or stride == AUTO:
-        return stride
+    if stride is None:
+        return None
+    if isinstance(stride, str) and stride == AUTO:
+        return "auto"
     try:
         return require_count("stride", int(stride) if isinstance(stride, str) else stride)
     except ValueError:
@@ -257,7 +285,7 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
     Rows after an episode's last whole stride are left out, and so are episodes shorter than one stride. Extra columns
     keep the values of the rows that stay.
     """
-    if commands not in get_args(Commands):
+    if not is_one_of(commands, get_args(Commands)):
         raise HilpError(f"stride_actions is 'mean' (speeds, forces) or 'sum' (displacements), not '{commands}'")
     if data.stride is not None and data.stride > 1:
         raise HilpError(f"{data.name} is subsampled already, by {data.stride}: load it again with another stride")

@@ -15,13 +15,13 @@ import numpy as np
 
 from hilp import storage, tasks, trees
 from hilp.data import timescale
-from hilp.data.dataset import Dataset
+from hilp.data.dataset import Dataset, require_dataset
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
 from hilp.policy import listening
-from hilp.policy.policy import FoundationPolicy
+from hilp.policy.policy import FoundationPolicy, require_policy
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
 from hilp.tasks import rendering
@@ -57,6 +57,9 @@ def diagnose(
     the sizes and the discount of the policy) and compared on random `pairs` of its states. `listening` is there for
     policies that take prompts; of one without distances it is all that there is.
     """
+    require_policy(policy)
+    if data is not None:
+        require_dataset(data)
     result = about(policy, seed)
     if not policy.has_rule("goal_direction"):
         if "listening" not in result:
@@ -66,6 +69,8 @@ def diagnose(
     if task is None and data is None:
         task = policy.provenance.task
     world: Any = tasks.make(task) if isinstance(task, str) else task
+    if world is not None and not hasattr(world, "finite"):
+        raise HilpError(f"a task is a name or an object as hilp.make_task gives it, not {task!r:.60}")
     finite = None if world is None else world.finite()
     if finite is None and data is None:
         reason = "no task is known" if world is None else f"{world.name} has no exact distances"

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from hilp import tasks
-from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, require_count, require_seed, some
+from hilp.data.dataset import Dataset, require_dataset
+from hilp.errors import HilpError, require_count, require_name, require_seed, require_switch, some
 from hilp.evaluation import rollouts
 from hilp.evaluation.rollouts import Rollout, rollout_goals, rollout_reward
 from hilp.evaluation.rows import Row
 from hilp.evaluation.setup import TARGET, acting_task, resolve_goal, reward_function, reward_of, task_for_policy
-from hilp.policy.policy import FoundationPolicy
+from hilp.policy.policy import FoundationPolicy, require_policy
 from hilp.prompts import midpoints
 from hilp.prompts.agent import has_graph
 from hilp.prompts.base import SumPrompt, ThenPrompt
@@ -66,6 +66,12 @@ def evaluate_with_rollouts(
     reward's prompt with so many episodes first (`hilp.adapt`), from starts of their own. episodes, seed: of
     each prompt, and of their starts and goals. command: that made the rows. random: also say what random actions score.
     """
+    require_policy(policy)
+    random = require_switch("random", random)
+    if data is not None:
+        require_dataset(data)
+    if command is not None:
+        require_name("command", command)
     world = acting_task(policy, task)
     episodes, seed, adapt = require_count("episodes", episodes), require_seed(seed), require_count("adapt", adapt, 0)
     jobs = _jobs(policy, world, _chosen(policy, world, prompts, plan, rewards), rewards, data, seed)
@@ -112,13 +118,13 @@ def _under_reward(
 
 def default_prompts(policy: FoundationPolicy, world: tasks.Task, plan: Any = None, rewards: Any = None) -> list[Any]:
     """A goal prompt a plan and a prompt a reward; a policy that was trained for one task acts as it does."""
-    plans = [] if plan is None else _listed(plan)
+    plans = [] if plan is None else _listed("plans", plan)
     if policy.skill_dim == 0:
         return [*(Goal(plan=one) for one in plans), policy.skill()]
     if plan is None and world.has_goals:
         plans = default_plans(policy)
     usual = [] if world.has_goals else list(world.rewards)
-    names = usual if rewards is None else _listed(rewards)
+    names = usual if rewards is None else _listed("rewards", rewards)
     return [*(Goal(plan=one) for one in plans), *(Reward(name) for name in names)]
 
 
@@ -129,14 +135,22 @@ def default_plans(policy: FoundationPolicy) -> list[int | str]:
     return [0, 1, 3, "auto", *(["graph"] if has_graph(policy) else [])]
 
 
-def _listed(value: Any) -> list[Any]:
-    return [value] if isinstance(value, int | str | Spec) or callable(value) else list(value)
+def _listed(what: str, value: Any) -> list[Any]:
+    if isinstance(value, int | str | Spec) or callable(value):
+        return [value]
+    try:
+        return list(value)
+    except TypeError:
+        raise HilpError(f"{what} are one or a list of them, not {value!r:.60}") from None
 
 
 def _chosen(policy: FoundationPolicy, world: tasks.Task, prompts: Any, plan: Any, rewards: Any) -> list[Any]:
     if prompts is not None and plan is not None:
         raise HilpError("plan is short for prompts=[Goal(plan=...)]: give one of the two")
-    chosen = default_prompts(policy, world, plan, rewards) if prompts is None else _listed(prompts)
+    chosen = default_prompts(policy, world, plan, rewards) if prompts is None else _listed("prompts", prompts)
+    for one in chosen:
+        if not isinstance(one, Spec) and not (callable(one) and hasattr(one, "kind")):
+            raise HilpError(f"prompts are specs such as Goal(plan='auto') or prompts of this policy, not {one!r:.60}")
     if not chosen:
         raise HilpError("nothing to evaluate: give at least one prompt, plan or reward")
     if prompts is not None and rewards and all(isinstance(one, Goal | Reward) for one in chosen):
@@ -153,7 +167,7 @@ def _jobs(
     before the first rollout.
     """
     usual = [TARGET] if hasattr(world, "at_target") else list(world.rewards)
-    names = usual if rewards is None else _listed(rewards)
+    names = usual if rewards is None else _listed("rewards", rewards)
     found: list[tuple[Any, Any, str]] = []
     for one in chosen:
         if isinstance(one, Goal):

@@ -12,7 +12,7 @@ from hilp.errors import HilpError, some
 from hilp.evaluation import setup, stats
 from hilp.evaluation.rows import GAIN, SHARE, SUCCESS
 from hilp.evaluation.setup import ResolvedGoal
-from hilp.policy.policy import FoundationPolicy
+from hilp.policy.policy import FoundationPolicy, require_policy
 from hilp.prompts import reward as reward_prompts
 from hilp.prompts import skills
 from hilp.prompts.base import Prompt
@@ -275,6 +275,9 @@ def adapt(
     evaluator: a function of a prompt that runs an episode and gives what it earned, or a task (then `reward` names one
     of its rewards, where it has several). The first episode is that of the prompt as it is.
     """
+    require_policy(policy)
+    if not callable(prompt) or not hasattr(prompt, "fingerprint"):
+        raise HilpError(f"a search begins with a prompt of the policy, such as policy.skill(), not with {prompt!r:.60}")
     run = evaluator if callable(evaluator) else episode_return(policy, evaluator, seed=seed, **options)
     return skills.search(policy, prompt, run, episodes, seed)
 

@@ -20,6 +20,7 @@ from hilp import tasks, trees
 from hilp.data import rewards
 from hilp.data.dataset import Dataset
 from hilp.data.rewards import RewardFunction
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest, some
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import formulas
@@ -28,6 +29,7 @@ from hilp.prompts.specs import Goal
 from hilp.spec import Spec
 from hilp.storage import told
 from hilp.tasks import rendering
+from hilp.tasks.base import require_order
 
 TARGET = "target"  # the reward of being at the one far place that some tasks have, or of their subtasks
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -125,8 +127,10 @@ def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
 
 def acting_task(policy: FoundationPolicy, task: str | tasks.Task) -> Any:
     """A task, by name or as it is, in the form that a policy acts in; the two must fit."""
+    if not isinstance(task, str) and not hasattr(task, "episodes"):
+        raise HilpError(f"a task is a name or an object as hilp.make_task gives it, not {task!r:.60}")
     world = task_for_policy(policy, task_of(policy, task) if isinstance(task, str) else task)
-    require_fit("this policy", policy.spec, world)
+    require_fit("this policy", policy.spec, world, policy.observation_parts)
     return world
 
 
@@ -145,10 +149,11 @@ def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
     return world.with_own_units(True) if beyond else world
 
 
-def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
-    """Raise unless a policy or a data set has the observations and actions of a task."""
+def require_fit(what: str, spec: Spec, world: tasks.Task, parts: Parts = ()) -> None:
+    """Raise unless a policy or a data set has the observations and actions of a task; parts: its columns by name."""
     remedy = "choose the task it comes from, or use it without one"
     spec.require(what, rendering.policy_spec(world), f"task {world.name}", remedy)
+    require_order(what, parts, world)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """Configs, frozen dataclasses of hyper-parameters whose types say which values make sense, and stages of training."""
 
+import builtins
 import dataclasses
 import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from jax import Array
 
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, is_count, is_number, nearest
 
 Info = dict[str, Array]  # scalar metrics of one update
 AUTO = "auto"
@@ -151,8 +153,11 @@ def check(config: Any) -> None:
 
 
 def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:
-    if AUTO in notes and value == AUTO:
+    if AUTO in notes and isinstance(value, str) and value == AUTO:
         return
+    if not _fits(value, kind):
+        wanted = getattr(kind, "__name__", str(kind))
+        raise HilpError(f"config key '{name}' needs a value of type {wanted}, not {value!r:.60}")
     for rule in notes:
         if rule in RULES and not RULES[rule](value):
             raise HilpError(f"config key '{name}' must be {rule}, not {value}")
@@ -161,6 +166,20 @@ def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:
             raise HilpError(f"config key '{name}' is too large: {number:.3g}")
     if typing.get_origin(kind) is Literal:
         _parse(name, value, kind)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a field's type: "4" is no number, 1.5 no count, and an infinite number no size."""
+    match typing.get_origin(kind) or kind:
+        case builtins.bool:
+            return isinstance(value, bool | np.bool_)
+        case builtins.int:
+            return is_count(value)
+        case builtins.float:
+            return is_number(value)
+        case builtins.tuple:
+            return isinstance(value, tuple | list) and all(_fits(one, int) for one in value)
+    return isinstance(value, str) if typing.get_origin(kind) is Literal else True
 
 
 def to_fit(config: Any) -> list[str]:

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from hilp import runs, storage
-from hilp.errors import HilpError
+from hilp.errors import HilpError, place_of
 from hilp.learning import methods
 from hilp.policy.preparation import Preparation
 from hilp.prompts.bank import Bank, LatentBank
@@ -75,7 +75,7 @@ class Provenance:
 
 def save(policy: Any, path: str | os.PathLike[str]) -> Path:
     """Write the folder; a policy that was there is replaced in one step, other files in it stay."""
-    folder = Path(path)
+    folder = place_of("the folder of a policy", path)
     with storage.told(f"cannot write {folder}", (OSError, ValueError)):  # ValueError: a zero byte in the name
         if folder.exists() and not folder.is_dir():
             raise HilpError(f"cannot write {folder}: it is a file")
@@ -114,7 +114,7 @@ def _write(policy: Any, folder: Path) -> None:
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a policy's folder holds, or that of the run that trained it, by the names of FoundationPolicy's fields."""
-    folder = runs.find(Path(path))
+    folder = runs.find(place_of("the folder of a policy", path))
     description = _read_description(folder)
     # Said in config.json, because the file of a policy that was here before may still lie in the folder.
     names = [WEIGHTS, BANK, *(name for name, key in OPTIONAL.items() if description.get(key))]

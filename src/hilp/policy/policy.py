@@ -21,7 +21,7 @@ import numpy as np
 from hilp import compiler, runs, storage, trees
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import Parts
-from hilp.errors import HilpError
+from hilp.errors import HilpError, place_of
 from hilp.learning import methods
 from hilp.policy import artifact
 from hilp.policy.artifact import Provenance
@@ -113,6 +113,12 @@ def _rules_of(core: Any) -> Callable[..., Any]:
     return run
 
 
+def require_policy(policy: Any) -> None:
+    """Raise where this is something else than a policy."""
+    if not hasattr(policy, "has_rule"):
+        raise HilpError(f"a policy comes from hilp.pretrain or FoundationPolicy.load, not {policy!r:.60}")
+
+
 @dataclass(eq=False, repr=False)
 class FoundationPolicy(PromptablePolicy):
     """A trained policy that takes prompts. Observations and actions are those of the user's data, not normalised."""
@@ -180,7 +186,7 @@ class FoundationPolicy(PromptablePolicy):
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Any:
         """A prompt saved earlier for this very policy, or the folder in which its high level was trained."""
-        found = Path(path)
+        found = place_of("the path of a prompt", path)
         return super().load_prompt(runs.find_prompt(found) if found.is_dir() else found)
 
     def with_graph(self, data: Dataset, seed: int = 0) -> "FoundationPolicy":

@@ -58,9 +58,19 @@ class Batch:
 def numbers(values: Any, name: str, kind: Any = np.float64) -> np.ndarray:
     """An array of numbers; a HilpError where they are none."""
     try:
-        return np.asarray(values, kind)
-    except (TypeError, ValueError) as error:
+        found = np.asanyarray(values)
+        require_plain(found, name)
+        return np.asarray(found, kind)
+    except (TypeError, ValueError, OverflowError) as error:
         raise HilpError(f"{name} must be numbers: {error}") from error
+
+
+def require_plain(array: np.ndarray, name: str) -> None:
+    """Raise where numpy would make numbers of what are none: masked values, dates, texts, complex numbers."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise HilpError(f"{name} is a masked array, whose masked values are no numbers: fill them first")
+    if array.dtype.kind in "mMSUc":
+        raise HilpError(f"{name} must be numbers, not {array.dtype}")
 
 
 def _check_parts(observation: Any, parts: Sequence[tuple[str, tuple[int, ...], str]]) -> Batch:
@@ -81,8 +91,10 @@ def _check_parts(observation: Any, parts: Sequence[tuple[str, tuple[int, ...], s
 
 def _check_part(name: str, values: Any, shape: tuple[int, ...], kind: str) -> np.ndarray:
     try:
-        exact = np.asarray(values).astype(kind, casting="safe" if kind == "uint8" else "unsafe")
-    except (TypeError, ValueError) as error:
+        found = np.asanyarray(values)
+        require_plain(found, f"part '{name}' of an observation")
+        exact = np.asarray(found).astype(kind, casting="safe" if kind == "uint8" else "unsafe")
+    except (TypeError, ValueError, OverflowError) as error:
         raise HilpError(f"part '{name}' of an observation must be {kind}: {error}") from error
     if shape not in (exact.shape, exact.shape[1:]):
         turned = len(shape) == 3 and exact.shape[-3:] == (shape[2], shape[0], shape[1])

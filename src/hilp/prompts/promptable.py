@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError, require_count, require_seed
+from hilp.errors import HilpError, place_of, require_count, require_seed
 from hilp.prompts import goal, graph_reward, reward, skills, specs
 from hilp.prompts.agent import Agent, Batch, numbers, require_graph
 from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt, UntilPrompt
@@ -40,12 +40,13 @@ class PromptablePolicy(Agent):
         so a new episode begins with the prompt's reset(); under a skill vector it acts on the first one at every step.
         """
         batch = self.check(observation)
+        active = None if active is None else _agents(active, len(batch))
         self.data_range.warn("observation", batch.tree)
         if not callable(prompt):
             action = self.rule("act", batch, self._skills(prompt, batch))
             action = action if self.chunk == 1 else action[:, 0]
         else:
-            self.require_own(prompt.fingerprint)
+            self.require_own(_fingerprint(prompt))
             action = self._answer(batch, prompt, active) if self.chunk == 1 else self._played(batch, prompt, active)
         return action[0] if batch.single else action
 
@@ -135,6 +136,10 @@ class PromptablePolicy(Agent):
         data, by value iteration with this `discount`; rule="auto" finds the skill (rule="skill"), or, where phi cannot
         express the reward, as a low R^2 says, plans on the graph.
         """
+        if not (function is None or isinstance(function, str) or callable(function)):
+            raise HilpError(f"a reward is a function of (s, a, s') or a formula, not {function!r:.60}")
+        if not (data is None or isinstance(data, tuple) or hasattr(data, "transition_rows")):
+            raise HilpError(f"a reward is fitted on a data set or on a table (s, s', r), not on {data!r:.60}")
         options = specs.Reward(None, rule=rule, intercept=intercept, discount=discount, samples=samples, seed=seed)
         return reward.reward(self, data, function, options)
 
@@ -201,11 +206,26 @@ class PromptablePolicy(Agent):
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Any:
         """A prompt saved earlier for this very policy."""
-        return load(self, Path(path))
+        return load(self, place_of("the path of a prompt", path))
 
     def high_level(self, arrays: Any, note: Any, path: Any) -> Any:
         """The high level of a saved hierarchy (see `hilp.prompts.skills.HierarchyPrompt`)."""
         raise NotImplementedError
+
+
+def _fingerprint(prompt: Any) -> Any:
+    if not hasattr(prompt, "fingerprint"):
+        raise HilpError(f"a policy acts on one of its prompts or on a skill, not on {prompt!r:.60}: see policy.goal")
+    return prompt.fingerprint
+
+
+def _agents(active: Any, count: int) -> np.ndarray:
+    """Which agents act, a truth each."""
+    if isinstance(active, list | tuple) and all(isinstance(one, bool | np.bool_) for one in active):
+        active = np.array(active, bool)
+    if not isinstance(active, np.ndarray) or active.dtype != bool or active.shape != (count,):
+        raise HilpError(f"active says True or False for each of {count} observations, not {active!r:.60}")
+    return active
 
 
 def load(policy: PromptablePolicy, path: Path, high_level: Callable[..., Any] | None = None) -> Prompt:

@@ -134,7 +134,10 @@ def prefer(policy: Agent, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
     """
     if not policy.has_rule("cumulant"):
         policy.require_rule("backward", "has no reward rule, so it cannot learn from preferences")
-    pairs = list(pairs)
+    try:
+        pairs = list(pairs)
+    except TypeError:  # no list of anything
+        pairs = []
     if not pairs:
         raise HilpError("preferences are pairs (better, worse) of segments: give at least one")
     differences = []

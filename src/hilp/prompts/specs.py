@@ -8,10 +8,19 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any, ClassVar, Literal, get_args
 
-from hilp.errors import HilpError, is_number, nearest, require_count, require_seed, some
+from hilp.errors import (
+    HilpError,
+    is_count,
+    is_number,
+    is_one_of,
+    nearest,
+    require_count,
+    require_seed,
+    require_switch,
+    some,
+)
 
 PLANS = ("auto", "graph", "midpoints")  # plans with a name; the others are numbers of midpoint recursions
 MOST_RECURSIONS = 12
@@ -183,9 +192,7 @@ def _must(said: str, fits: Callable[[Any], bool], plain: Callable[[Any], Any] = 
 
 
 def _is_plan(plan: Any) -> bool:
-    if isinstance(plan, bool) or not isinstance(plan, Integral):
-        return isinstance(plan, str) and plan in PLANS
-    return int(plan) in range(MOST_RECURSIONS + 1)
+    return int(plan) in range(MOST_RECURSIONS + 1) if is_count(plan) else is_one_of(plan, PLANS)
 
 
 def _columns(goal_dims: Any) -> tuple[int | str, ...]:
@@ -194,10 +201,10 @@ def _columns(goal_dims: Any) -> tuple[int | str, ...]:
         names = [name.strip() for name in goal_dims.split(",")]
         return tuple(int(name) if name.isdecimal() else name for name in names)
     try:
-        found = tuple(int(one) if isinstance(one, Integral) else one for one in goal_dims)
+        found = tuple(int(one) if is_count(one) else one for one in goal_dims)
     except TypeError:
         found = (goal_dims,)
-    if not found or not all(isinstance(one, int | str) for one in found):
+    if not found or not all(isinstance(one, str) or is_count(one) for one in found):
         raise HilpError(f"goal_dims are numbers or names of columns, such as (0, 1) or 'x,y', not {goal_dims!r:.60}")
     return found
 
@@ -232,11 +239,14 @@ CHECKS: dict[str, Callable[[Any], Any]] = {  # of fields, by name; None needs no
         lambda it: it if isinstance(it, str) else float(it),
     ),
     "goal_dims": _columns,
-    "rule": _must(f"the rule of a reward is one of {some(get_args(Rule))}", lambda rule: rule in get_args(Rule)),
+    "rule": _must(
+        f"the rule of a reward is one of {some(get_args(Rule))}", lambda rule: is_one_of(rule, get_args(Rule))
+    ),
     "discount": _must(
         "the discount of a reward lies between 0 and 1", lambda it: is_number(it, above=0.0) and it < 1.0, float
     ),
     "reward": _must("the reward of a spec is a name or a formula", lambda reward: isinstance(reward, str)),
+    "intercept": partial(require_switch, "intercept"),
     "z": _direction,
     "seed": require_seed,
     **{name: partial(require_count, name) for name in ("best", "samples", "k", "window")},

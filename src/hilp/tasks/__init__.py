@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hilp import plugins
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, require_name
 from hilp.tasks import gym
 from hilp.tasks.base import Episodes, Finite, Task
 
@@ -29,6 +29,7 @@ _registered: dict[str, Any] = {}  # tasks of this process, by name
 
 def register(name: str, make: Callable[[], Any] | Task) -> None:
     """Make a task known by name in this process: a task, or a function that gives a task or an environment."""
+    require_name("a task", name)
     if not callable(make) and not hasattr(make, "episodes"):
         raise HilpError(f"task '{name}' must be registered with a function that makes it, not {make!r:.60}")
     _registered[name] = make
@@ -66,7 +67,7 @@ def make(name: str) -> Any:
 
     `gym:ID` is any environment of Gymnasium, `path/to/file.py:make` code of the user's own.
     """
-    if name in _registered:
+    if require_name("a task", name) in _registered:
         return gym.task_from(_registered[name], name)
     if (family := _family_of(name)) is not None:
         _typed.add(name)  # typed by the user, so its code may be run

@@ -155,6 +155,24 @@ class BaseEpisodes(Episodes):
         raise HilpError(f"{self._world.name} has no extra column '{name}': {hint}")
 
 
+def require_order(what: str, parts: Parts, world: Any) -> None:
+    """Raise where columns have the names of a task's, but other places: Gymnasium sorts the parts of a Dict space."""
+    own, wanted = _places(parts), _places(getattr(world, "observation_parts", ()))
+    for name, (first, size) in own.items():
+        theirs = wanted.get(name, (first, size))
+        if theirs[1] == size and theirs[0] != first:
+            raise HilpError(
+                f"{what} has '{name}' as column {first}, task {world.name} as column {theirs[0]}: give the "
+                f"observations of the data in the task's order, {some(list(wanted))} (--columns observations=...)"
+            )
+
+
+def _places(parts: Parts) -> dict[str, tuple[int, int]]:
+    """Of each part of an observation its first column and how many it has."""
+    sizes = [int(np.prod(shape)) for _, shape in parts]
+    return {name: (sum(sizes[:number]), sizes[number]) for number, (name, _) in enumerate(parts)}
+
+
 def column_names(parts: Parts) -> dict[str, int]:
     """The columns of observations that are named parts side by side: a part's name, and a number where it has several.
 

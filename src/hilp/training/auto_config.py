@@ -4,7 +4,6 @@ Numbers of the user always win. What was chosen is written down as numbers, so a
 were trained with, and a run that is resumed goes on with what it began with.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -48,7 +47,7 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     if discounts := [key for key in keys if key.endswith("discount")]:
         scale = timescale.of_dataset(data)
         if not stride_open:
-            scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
+            scale = scale.not_subsampled
         data = _subsampled(data, scale.stride)
         config = configs.changed(config, dict.fromkeys(discounts, scale.discount))
         lines.append(scale.line)
@@ -102,7 +101,7 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
     if not preset.for_any_data or HORIZON not in configs.to_fit(config):
         return preset.steps
     scale = timescale.of_dataset(data)
-    discount = scale.discount if _stride_open(data) else timescale.discount_for(scale.crossing)
+    discount = (scale if _stride_open(data) else scale.not_subsampled).discount
     longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - discount)
     found = max(preset.steps, 1000 * round(preset.steps * longer**GROWTH / 1000))
     if found > preset.steps and not quiet:

@@ -12,11 +12,11 @@ import numpy as np
 
 from hilp import presets, trees
 from hilp.data import rewards, timescale
-from hilp.data.dataset import Dataset
+from hilp.data.dataset import Dataset, require_dataset
 from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError, require_count
 from hilp.learning import methods
-from hilp.policy.policy import FoundationPolicy, HighLevel
+from hilp.policy.policy import FoundationPolicy, HighLevel, require_policy
 from hilp.prompts import reward as reward_prompts
 from hilp.prompts.skills import HierarchyPrompt, steps_of_a_skill
 from hilp.runs import PROMPT
@@ -61,8 +61,9 @@ def hierarchy(
     """
     for name in keywords.keys() & NOT_OF_A_HIERARCHY:
         raise HilpError(f"a high level is trained without {name}: leave it out")
+    require_policy(policy)
     policy.require_rule("skill_of", "cannot name the skill of a segment, so no high level can choose among its skills")
-    loop.require_dataset(data)
+    require_dataset(data)
     by_row, data = data, as_trained(policy, data)
     if reward is None and data is not by_row:
         raise HilpError(

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from hilp.data import checks
-from hilp.data.dataset import Dataset
+from hilp.data.dataset import Dataset, require_dataset
 from hilp.errors import HilpError, TrainingStopped, say
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy, require_own_process
@@ -89,12 +89,6 @@ def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
         unheard = None if options.on_metrics is None else (lambda row: None)
         options = dataclasses.replace(options, quiet=True, evaluate=None, on_metrics=unheard, on_policies=None)
     return Run(config, data, options, fit_line)
-
-
-def require_dataset(data: Any) -> None:
-    """Raise where data is something else than a Dataset."""
-    if not isinstance(data, Dataset):
-        raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
 
 
 class Session:

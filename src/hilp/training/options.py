@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hilp.errors import HilpError, is_number, require_count
+from hilp.errors import HilpError, is_number, place_of, require_count, require_function, require_switch
 from hilp.runs import seed_folder
 
 if TYPE_CHECKING:  # flags are read before anything slow is imported
@@ -94,6 +94,14 @@ class TrainOptions(RunOptions):
     """what run.json names as the command (default: that of this process)"""
 
     def __post_init__(self) -> None:
+        if self.out is not None:
+            place_of("out", self.out)
+        for name in ("resume", "quiet"):
+            object.__setattr__(self, name, require_switch(name, getattr(self, name)))
+        for name in ("evaluate", "on_metrics", "on_policies"):
+            require_function(name, getattr(self, name))
+        if self.command is not None and not isinstance(self.command, str):
+            raise HilpError(f"command is the text that run.json keeps, not {self.command!r:.60}")
         for name, least in {"most_steps" if self.until_converged else "steps": 1, **COUNTS}.items():
             if getattr(self, name) is not None or name not in UNSAID:
                 object.__setattr__(self, name, require_count(name, getattr(self, name), least))  # numpy's become plain
@@ -106,7 +114,7 @@ class TrainOptions(RunOptions):
 
     @property
     def until_converged(self) -> bool:
-        return self.steps == "auto"
+        return isinstance(self.steps, str) and self.steps == "auto"
 
     @property
     def updates(self) -> int:

@@ -1,7 +1,7 @@
 """Named arrays: a dict, an .npz or an HDF5 file; OGBench's .npz and D4RL's HDF5 among them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -160,7 +160,7 @@ def of_table(
 
     lengths: rows of each episode, where no column is to say it; otherwise: the note where none does, and all is one.
     """
-    chosen: Columns = {} if columns is None else columns
+    chosen: Columns = expanded(columns, table.columns) or {}
     table, parts = _renamed(table, chosen, KNOWN if lengths is None else PARTS)
     observations, following = (_tree(table, parts, what, chosen, flatten) for what in TREES)
     if observations is None or "actions" not in parts:
@@ -215,6 +215,28 @@ def listed(columns: Chosen, what: str) -> list[str]:
     """The columns that the user names for something."""
     names: Any = (columns or {}).get(what, [])
     return list(names) if isinstance(names, list | tuple) else [names]
+
+
+def expanded(columns: Chosen, known: Collection[str]) -> Chosen:
+    """The same with the columns that patterns such as q_* stand for, in their own order; * alone is the rest."""
+    if not isinstance(columns, Mapping):
+        return columns
+    found = dict(columns)
+    for is_rest in (False, True):
+        taken = {*KNOWN, *(name for what in found for name in listed(found, what) if isinstance(name, str))}
+        for what in columns:
+            before = listed(found, what)
+            names = [one for name in before for one in _fitting(name, known, taken, is_rest)]
+            found[what] = found[what] if names == before else names
+    return found
+
+
+def _fitting(name: Any, known: Collection[str], taken: Collection[str], is_rest: bool) -> list[Any]:
+    """The columns that a name stands for, of those that nothing names; itself where there are none."""
+    if not isinstance(name, str) or "*" not in name or name in known or (name == "*") != is_rest:
+        return [name]
+    fits = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL).fullmatch
+    return [one for one in known if fits(one) and one not in taken] or [name]
 
 
 def named_for(columns: Chosen, what: str) -> str:

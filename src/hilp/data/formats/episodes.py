@@ -167,6 +167,8 @@ def _group_columns(table: Table, columns: Chosen, final: bool) -> tuple[dict[str
     unknown = sorted(set(columns or {}) - {"observations", "actions"})
     if unknown:
         raise HilpError(f"{table.name}: columns names observations and actions here, not '{unknown[0]}'")
+    inside = [name.partition("/")[2] or name for name in table.columns]
+    columns = arrays.expanded(columns, dict.fromkeys([*inside, *table.columns]))
     actions = arrays.listed(columns, "actions") or ["actions" if "actions" in table.columns else "action"]
     if len(actions) > 1:
         raise HilpError(f"{table.name}: actions are one array here, not {len(actions)}: name one")

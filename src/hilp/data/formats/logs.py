@@ -21,7 +21,7 @@ import numpy as np
 from hilp import storage
 from hilp.data import subprocess_reader
 from hilp.data.columns import gathered
-from hilp.data.formats.arrays import KNOWN, Chosen, Names, listed, named_for, natural, of_table
+from hilp.data.formats.arrays import KNOWN, Chosen, Names, expanded, listed, named_for, natural, of_table
 from hilp.data.source import Source, chain, with_files
 from hilp.data.tables import TIME, Table, many_extras
 from hilp.errors import HilpError, counted, reason, require_regular, some
@@ -45,6 +45,7 @@ BOOKKEEPING = ("index", "frame_index", "task_index")
 def _of_tables(tables: Sequence[Table], source: Path, columns: Chosen, drop_short: bool, extras: Names) -> Source:
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
     many: list[str] = []
+    columns = expanded(columns, tables[0].columns)
     if len(tables) > 1 and extras is None:
         extras = _shared_extras(tables, columns)
         many = many_extras(extras)
@@ -339,6 +340,7 @@ def _require_shape(source: Path, name: str, feature: Any, table: Table) -> None:
 
 def _lerobot_columns(source: Path, kinds: Mapping[str, Any], columns: Chosen) -> dict[str, list[str]]:
     """What the user chose, and the usual columns for the rest."""
+    columns = expanded(columns, [name for name, kind in kinds.items() if kind not in (*PICTURES, "string")])
     chosen = {what: listed(columns, what) or [name] for what, name in USUAL.items()}
     chosen |= {what: listed(columns, what) for what in columns or {} if what not in USUAL}
     for name in (*chosen["observations"], *chosen["actions"]):

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from hilp import plugins
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, require_name
 from hilp.learning import configs
 
 OTHER_FEATURES = ("lap", "fdm", "ae", "idm", "cl", "rand")  # of successor features
@@ -48,6 +48,9 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
 
 def register(name: str, module: str | ModuleType, **values: str) -> None:
     """Make a method known by name in this process: its module or the path of it, and config values it implies."""
+    require_name("a method", name)
+    if not isinstance(module, str | ModuleType):
+        raise HilpError(f"method '{name}' must be registered with its module or the path of it, not {module!r:.60}")
     MODULES[name] = (module if isinstance(module, str) else module.__name__, values)
 
 

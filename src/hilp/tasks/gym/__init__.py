@@ -5,17 +5,19 @@ for its constructor, `gym:my_module:my/Env-v0` one that a module registers, and 
 class) in a file gives: an environment, or a task made of one by `gym_task`.
 """
 
+import contextlib
 import copy
 import json
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
 from hilp import plugins
-from hilp.errors import HilpError, reason, require_count
+from hilp.errors import HilpError, is_count, is_one_of, reason, require_count, users_line
 from hilp.tasks.base import Axes, BaseEpisodes, Given, Task, changed, column_names, require_observation
 
 PREFIX = "gym:"
@@ -54,6 +56,7 @@ def gym_task(
     name: str | None = None,
     place: Sequence[int] = (),
     actions: str = "unit",
+    env_values: Mapping[str, Any] = MappingProxyType({}),
     **values: Any,
 ) -> "GymTask":
     """A task from a Gymnasium environment: its id, an environment, or a function that makes one.
@@ -66,12 +69,15 @@ def gym_task(
     environment's own reward is the reward "own", for data that `hilp.collect` made. max_steps: length of an episode
     (default: the environment's limit). place: two columns of the observation to draw. actions: "unit" where policies
     act in [-1, 1], as on data that hilp collected, or "own" where they act in the environment's own units, as on logs
-    of it. values: for the environment's constructor.
+    of it. values: for the environment's constructor; those that are called as something here go into env_values,
+    `gym_task("My-v0", env_values={"place": "lab"})`.
     """
     from hilp.tasks.gym import environments
 
-    if actions not in ("unit", "own"):
+    if not is_one_of(actions, ("unit", "own")):
         raise HilpError(f"actions is 'unit' or 'own', not {actions!r:.60}")
+    values = {**values, **_of_environment(env_values, values)}
+    place = _two_columns(place)
     maker, identity = environments.maker(env.removeprefix(PREFIX) if isinstance(env, str) else env, values)
     known = None if identity is None else PREFIX + identity
     of_class = getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
@@ -80,6 +86,24 @@ def gym_task(
     found = GymTask(maker, name or known or of_class, *options)
     found.task, found.own_units = None if changed else known, actions == "own"
     return found
+
+
+def _of_environment(given: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise HilpError(f"env_values are what the environment is made with, by name, not {given!r:.60}")
+    for key in given:
+        if key in values:
+            raise HilpError(f"the environment gets '{key}' twice: leave it out of env_values")
+    return given
+
+
+def _two_columns(place: Any) -> Sequence[int]:
+    if not isinstance(place, list | tuple | np.ndarray) or not all(is_count(column) for column in place):
+        raise HilpError(
+            f"place is two columns of the observation to draw, not {place!r:.60}: if the environment is made with a "
+            "value of that name, give it as env_values={'place': ...}"
+        )
+    return [int(column) for column in place]
 
 
 def make(name: str) -> Any:
@@ -176,9 +200,12 @@ class GymTask(Task):
         """Some observations of a goal environment, and whether its info says when a goal is reached."""
         rng, seen, told = np.random.default_rng(0), [], False
         for seed in range(PROBES):
-            seen.append(env.reset(seed=seed)[0])
+            with no_library_errors(self.name):
+                seen.append(env.reset(seed=seed)[0])
             for _ in range(PROBE_STEPS):
-                observation, _, _, _, info = env.step(self.actions.raw(rng.uniform(-1, 1, self.actions.dim)))
+                action = self.actions.raw(rng.uniform(-1, 1, self.actions.dim))
+                with no_library_errors(self.name):
+                    observation, _, _, _, info = env.step(action)
                 seen.append(observation)
                 told |= any(flag in info for flag in FLAGS)
         return copy.deepcopy(seen), told
@@ -336,7 +363,8 @@ class GymEpisodes(BaseEpisodes):
         self.goals = np.full((n, task.observation_dim), np.nan, np.float32)
         self._told = np.ones(n, bool)  # whether the environment's own flag is about the goal of the episode
         for number, (env, own) in enumerate(zip(envs, given, strict=True)):
-            observation, info = env.reset(seed=int(seeds[number]))
+            with no_library_errors(task.name):
+                observation, info = env.reset(seed=int(seeds[number]))
             self._observe(number, observation, info)
             if task.goal_dim:
                 if own is not None:
@@ -361,7 +389,8 @@ class GymEpisodes(BaseEpisodes):
         self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self._envs))
         for number in self.moving(actions):
             action = task.actions.raw(actions[number])
-            observation, reward, terminated, truncated, info = self._envs[number].step(action)
+            with no_library_errors(task.name):
+                observation, reward, terminated, truncated, info = self._envs[number].step(action)
             self._observe(number, observation, info)
             self._earned[number] = float(reward)
             self.over[number] = terminated or truncated
@@ -384,6 +413,22 @@ class GymEpisodes(BaseEpisodes):
         if name in self._world.extra_columns:
             return self._earned.astype(np.float32)
         return super().extra(name)
+
+
+@contextlib.contextmanager
+def no_library_errors(name: str) -> Iterator[None]:
+    """One line of what fails inside an installed environment, as with values that it cannot use.
+
+    What fails in a file of the user's own is raised as it is: the command line says which line of theirs it was.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, HilpError) or users_line(error) is not None:
+            raise
+        raise HilpError(
+            f"{name} fails in its own code: {type(error).__name__}: {reason(error)}: check the values it is made with"
+        ) from error
 
 
 def set_goal(env: Any, goal: np.ndarray) -> bool:

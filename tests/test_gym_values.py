@@ -1,0 +1,106 @@
+"""Gymnasium tasks: columns by name against those of data, and values that an environment is made with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import hilp
+from hilp.cli import main
+from hilp.errors import HilpError
+
+ENV = '''
+import gymnasium
+import numpy as np
+
+
+class Named(gymnasium.Env):
+    """Two numbers by name, in the order that Gymnasium gives them."""
+
+    one = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    observation_space = gymnasium.spaces.Dict({"speed": one, "angle": one})
+    action_space = one
+
+    def __init__(self, place=(0, 0), fails=False):
+        self.where, self.fails = place, fails
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"speed": np.zeros(1, np.float32), "angle": np.ones(1, np.float32)}, {}
+
+    def step(self, action):
+        if self.fails:
+            raise RuntimeError("the motor is hot")
+        return {"speed": np.zeros(1, np.float32), "angle": np.ones(1, np.float32)}, 0.0, False, False, {}
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "named.py").write_text(ENV + "\n\ndef broken():\n    return Named(fails=True)\n")
+    return tmp_path / "named.py"
+
+
+def env_of(file: Path) -> Any:
+    from hilp import plugins
+
+    return plugins.from_file(f"{file}:Named")
+
+
+def write_log(path: Path, columns: list[str]) -> Path:
+    random = np.random.default_rng(0)
+    lines = [",".join([*map(str, random.uniform(-1, 1, 2)), "0.5"]) for _ in range(60)]
+    path.write_text("\n".join([",".join([*columns, "u"]), *lines]) + "\n")
+    return path
+
+
+def test_columns_in_another_order_than_the_tasks_are_refused(file: Path, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.csv", ["speed", "angle"])
+    task = hilp.gym_task(env_of(file), max_steps=5)
+    config = hilp.HILP(dim=4, hidden=(8, 8), actor_hidden=(8, 8), batch=8, phi_discount=0.9)
+    for names, fits in ((["speed", "angle"], False), (["angle", "speed"], True)):
+        data = hilp.load(log, columns={"observations": names, "actions": ["u"]})
+        policy = hilp.pretrain(config, data, steps=1, bank=20, quiet=True)
+        prompts = {"prompts": policy.skill(), "rewards": "own", "episodes": 1}
+        if fits:
+            assert hilp.evaluate(policy, task, **prompts)
+            continue
+        with pytest.raises(HilpError, match=r"'speed' as column 0, task Named as column 1.*angle, speed"):
+            hilp.evaluate(policy, task, **prompts)
+        with pytest.raises(HilpError, match="'speed' as column 0"):
+            hilp.load(log, columns={"observations": names, "actions": ["u"]}, task=f"{file}:Named")
+
+
+def test_values_of_the_environment_that_are_called_as_ours(file: Path) -> None:
+    made = env_of(file)
+    assert hilp.gym_task(made, env_values={"place": "lab"}).pool[0].where == "lab"
+    assert hilp.gym_task(made, place=(1, 0)).pool[0].where == (0, 0)
+    with pytest.raises(HilpError, match="env_values"):
+        hilp.gym_task(made, place="lab")
+    with pytest.raises(HilpError, match="gets 'fails' twice"):
+        hilp.gym_task(made, fails=True, env_values={"fails": False})
+
+
+def test_a_value_that_an_installed_environment_cannot_use_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    assert main(["data", "collect", "--task", "gym:Pendulum-v1?g=x", "--out", out, "--steps", "300"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "gym:Pendulum-v1?g=x fails in its own code" in error
+    assert gymnasium.make("Pendulum-v1") and not list(tmp_path.iterdir())
+
+
+def test_what_fails_in_the_users_own_environment_is_said_with_its_line(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["data", "collect", "--task", f"{file}:broken", "--out", str(tmp_path / "out"), "--steps", "300"]
+    assert main([*command, "--workers", "1"]) == 2
+    line = ENV.split("\n").index('            raise RuntimeError("the motor is hot")') + 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"{file}:{line} raised RuntimeError: the motor is hot" in error
+    assert not (tmp_path / "out.partial").exists(), "the corrected command is not kept from working"
