@@ -13,10 +13,9 @@ from tyro.conf import Positional, arg
 from hilp import runs
 from hilp.commands import common
 from hilp.commands.quickstart import Quickstart, quickstart
-from hilp.errors import HilpError, printable
+from hilp.errors import printable
 
 with common.WhenUsed():
-    from hilp.evaluation import setup
     from hilp.play import scene, server
 
 
@@ -26,6 +25,8 @@ class Play(common.Verb):
 
     run: Annotated[Positional[str], arg(metavar="RUN")] = ""
     """folder of a run (default: that of the quickstart, which is trained first where there is none)"""
+    rival: Annotated[Positional[str], arg(metavar="RUN2")] = ""
+    """folder of another run, whose policy does the same beside it"""
     task: str | None = None
     """task to act in (default: the one its data was collected in)"""
     host: str = "127.0.0.1"
@@ -37,12 +38,12 @@ class Play(common.Verb):
 
     def __call__(self) -> None:
         run = self.run or trained_quickstart()
-        policy, _ = common.load_policy(run)
-        world = setup.acting_task(policy, setup.task_of(policy, self.task))
-        if not len(policy.bank):
-            raise HilpError("this policy keeps no states (--bank 0), which the playground draws: train it with a bank")
-        stage = scene.Stage(policy, world, str(Path(run)), self.task)
+        rival = self.stage(self.rival) if self.rival else None
+        stage = self.stage(run, rival)
         asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))
+
+    def stage(self, run: str, rival: "scene.Stage | None" = None) -> "scene.Stage":
+        return scene.stage_of(common.load_policy(run)[0], str(Path(run)), self.task, rival)
 
     def opened(self, address: str) -> None:
         """Say where the page is, and show it where there is a screen."""

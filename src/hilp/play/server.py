@@ -10,7 +10,9 @@ import hmac
 import http
 import json
 import queue
+import re
 import secrets
+import socket
 import threading
 import time
 from collections import deque
@@ -32,6 +34,8 @@ MOST_WINDOWS = 256
 WAITING = 64  # messages of a window that are not yet answered, or answers that it has not yet taken
 FRAMES = 1 / 30  # seconds between two frames
 SOCKET = "/socket"
+ANYWHERE = ("0.0.0.0", "::")
+ADDRESS = re.compile(r"(\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:]+\]):\d+")
 
 
 class Window:
@@ -79,6 +83,7 @@ class Window:
             self.frame = dumped(self._simulation.frame())
             self._wake()
         except Exception as error:
+            self._simulation.run = False
             self._answer(failed(error, None))
 
     def _receive(self, text: str) -> None:
@@ -130,15 +135,27 @@ class Play:
     @property
     def address(self) -> str:
         """What to open in a browser."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{shown}:{self.port}/?token={self.token}"
+        return f"http://{self.name}:{self.port}/?token={self.token}"
+
+    @property
+    def name(self) -> str:
+        """The host of the address."""
+        name = socket.gethostname() if self.host in ANYWHERE else self.host
+        return f"[{name}]" if ":" in name else name
 
     def _hosts(self) -> set[str]:
-        names = {self.host, "localhost", LOOPBACK, "[::1]"} if is_loopback(self.host) else {self.host}
-        return {f"{name}:{self.port}" for name in names}
+        names = {self.host, "localhost", LOOPBACK, "[::1]"} if is_loopback(self.host) else {self.name}
+        return {f"{name}:{self.port}".lower() for name in names}
+
+    def _is_own(self, host: str) -> bool:
+        """Whether a request is for us. A server for all addresses of a machine also answers to any of these: only names
+        can be bound to another address.
+        """
+        return host.lower() in self._hosts() or (self.host in ANYWHERE and bool(ADDRESS.fullmatch(host)))
 
     async def start(self) -> "Server":
         """Begin to listen; `port` is the one found, where none was asked for."""
+        await asyncio.to_thread(lambda: self.stage.description)  # so that the first window need not wait for it
         try:
             from websockets.asyncio.server import serve
         except ImportError as error:
@@ -167,10 +184,10 @@ class Play:
         """The page, or a refusal; None: go on with the WebSocket."""
         asked = urlsplit(request.path)
         hosts = request.headers.get_all("Host")
-        if len(hosts) != 1 or hosts[0].lower() not in self._hosts():
+        if len(hosts) != 1 or not self._is_own(hosts[0]):
             return refusal(connection, 421, "this server does not answer to that name")
         origins = request.headers.get_all("Origin")
-        if any(origin.lower() not in {f"http://{host}" for host in self._hosts()} for origin in origins):
+        if any(not self._is_own(origin.lower().removeprefix("http://")) for origin in origins):
             return refusal(connection, 403, "this server answers no other site")
         given = parse_qs(asked.query).get("token", [""])[0]
         if not hmac.compare_digest(given.encode(), self.token.encode()):

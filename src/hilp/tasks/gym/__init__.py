@@ -10,6 +10,7 @@ import json
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -256,6 +257,15 @@ class GymTask(Task):
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
         return changed(self, own_units=own)
 
+    def with_rendering(self) -> Self:
+        """The same task with environments that draw, where they can: its episodes have a `picture`."""
+        drawing = partial(self._maker, render_mode="rgb_array")
+        try:
+            env = drawing()
+        except HilpError:
+            return self
+        return changed(self, _maker=drawing, pool=[env]) if env.render_mode == "rgb_array" else self
+
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""
         self._require_goals()
@@ -365,6 +375,10 @@ class GymEpisodes(BaseEpisodes):
             self._observe(number, observation, info)
             self._earned[number] = float(reward)
             self.over[number] = terminated or truncated
+
+    def picture(self, number: int = 0) -> np.ndarray:
+        """What an episode looks like now: uint8 [height, width, 3], of a task `with_rendering`."""
+        return np.asarray(self._envs[number].render(), np.uint8)
 
     def reached(self) -> np.ndarray:
         """At the goal now: by the task's own rule where it has one, else as the environment says."""
