@@ -32,7 +32,7 @@ LOOPBACK = "127.0.0.1"
 LARGEST = 256 * 1024  # bytes of a message
 MOST_WINDOWS = 256
 WAITING = 64  # messages of a window that are not yet answered, or answers that it has not yet taken
-FRAMES = 1 / 30  # seconds between two frames
+FRAMES = 1 / 40  # seconds between two frames, at least
 SOCKET = "/socket"
 ANYWHERE = ("0.0.0.0", "::")
 ADDRESS = re.compile(r"(\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:]+\]):\d+")
@@ -48,6 +48,10 @@ class Window:
         self.frame: str | None = None
         self._thread = threading.Thread(target=self._run, name="hilp-play", daemon=True)
         self._thread.start()
+
+    @property
+    def is_behind(self) -> bool:
+        return self.inbox.qsize() > WAITING or len(self.answers) > WAITING
 
     def close(self) -> None:
         self.inbox.put(None)
@@ -163,7 +167,7 @@ class Play:
         try:
             server = await serve(
                 self._serve, self.host, self.port, process_request=self._request, max_size=LARGEST, max_queue=8,
-                compression=None, server_header=None, open_timeout=10, ping_interval=20, write_limit=2**16,
+                compression=None, server_header=None, open_timeout=10, close_timeout=1, ping_interval=20, write_limit=2**16,
                 logger=quiet_logger(),
             )  # fmt: skip
         except OSError as error:
@@ -174,11 +178,9 @@ class Play:
     async def run(self, opened: Callable[[str], None]) -> None:
         """Listen until cancelled; `opened` is told the address."""
         server = await self.start()
-        try:
+        async with server:  # which waits for windows that are being closed
             opened(self.address)
             await server.wait_closed()
-        finally:
-            server.close()
 
     def _request(self, connection: "ServerConnection", request: Any) -> Any:
         """The page, or a refusal; None: go on with the WebSocket."""
@@ -216,22 +218,17 @@ class Play:
                 loop.call_soon_threadsafe(ready.set)
 
         self.windows += 1
-        window: Window | None = None
-        sender: asyncio.Task[None] | None = None
+        window = Window(self.stage, wake)
+        sender = asyncio.create_task(self._send(connection, window, ready))
         try:
             async for text in connection:
-                if window is None:
-                    window = Window(self.stage, wake)
-                    sender = asyncio.create_task(self._send(connection, window, ready))
                 window.inbox.put(text if isinstance(text, str) else "")
-                while window.inbox.qsize() > WAITING or len(window.answers) > WAITING:
-                    await asyncio.sleep(0.02)  # who does not listen is not listened to
+                while window.is_behind and not sender.done():  # who does not listen is not listened to
+                    await asyncio.sleep(0.02)
         finally:
             self.windows -= 1
-            if window is not None:
-                window.close()
-            if sender is not None:
-                sender.cancel()
+            window.close()
+            sender.cancel()
 
     async def _send(self, connection: "ServerConnection", window: Window, ready: asyncio.Event) -> None:
         """Send answers and the newest frame; while a slow client takes one, later frames replace each other."""

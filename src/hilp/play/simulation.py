@@ -105,7 +105,7 @@ class Simulation:
         if number not in range(SLOTS) or isinstance(number, bool):
             raise HilpError(f"the slot of a prompt is 0 or 1, not {number!r:.20}")
         require_safe(message.get("spec"), self.world)
-        stage, spec = self.stage.of(number), specs.from_json(message["spec"])
+        stage, spec = self.stage.of(number), specs.from_json(message.get("spec"))
         if stage is not self.stage and isinstance(spec, specs.Goal) and setup.is_row(spec.goal):
             row = setup.resolve_goal(spec, self.policy, self.world)[1]  # rows are those of the first policy
             spec = replace(spec, goal=trees.over(np.ndarray.tolist, row.observation))
@@ -115,6 +115,9 @@ class Simulation:
         slot = Slot(stage.policy, prompt)
         if isinstance(prompt, GoalPrompt) and rendering.can_infer_states(self.world):
             slot.goal = rendering.infer_states(self.world, prompt.goal)
+            if stage.has_places:  # then the task refuses goals in walls
+                with self.stage.lock:
+                    self.world.episodes(np.random.default_rng(0), 1, goal=slot.goal)
         said = self._understood(spec, slot)
         self.slots[number] = slot
         for agent in self.agents:
@@ -126,7 +129,7 @@ class Simulation:
     def _agents(self, message: Message) -> list[Message]:
         starts = message.get("starts")
         if starts is None:
-            starts = [None] * require_count("count", message.get("count", 1))
+            starts = [None] * min(require_count("count", message.get("count", 1)), MOST_AGENTS + 1)
         if not isinstance(starts, list) or not 1 <= len(starts) <= MOST_AGENTS:
             raise HilpError(f"there are 1 to {MOST_AGENTS} agents at once")
         slots = message.get("slots", [0] * len(starts))
@@ -142,7 +145,7 @@ class Simulation:
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(self.agents):
             raise HilpError(f"there is no agent {number!r:.20}: they are 0 to {len(self.agents) - 1}")
         old = self.agents[number]
-        new = self._begin(message.get("to"), old.slot, self._rows(old.slot).index(number))
+        new = self._begin(numbers(message.get("to")), old.slot, self._rows(old.slot).index(number))
         new.start = old.start if old.start is not None else new.start
         self.agents[number] = new
         slot = self.slots[old.slot]
