@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import http.client
 import json
@@ -24,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 import hilp
+import serving
 from hilp.errors import HilpError
 from hilp.play import scene, server
 from hilp.play.simulation import Simulation
@@ -158,7 +158,7 @@ def test_a_skill_is_followed(play: Simulation) -> None:
 
 def test_a_path_is_followed(play: Simulation) -> None:
     play.receive({"type": "move", "agent": 0, "to": HERE})
-    trajectory = [[1.5, y] for y in np.arange(6.5, 4.4, -0.4).tolist()]
+    trajectory = [[x, 5.5] for x in np.arange(1.5, 2.8, 0.3).tolist()] + [[2.5, y] for y in (5.1, 4.8, 4.5)]
     assert prompt(play, {"kind": "follow", "trajectory": trajectory})["kind"] == "follow"
     path = advance(play, 30)
     assert min(away(place, trajectory[-1]) for place in path) < 1
@@ -370,27 +370,21 @@ TREES = st.recursive(
 )
 KINDS = ["goal", "reward", "skill", "follow", "prefer", "sum", "then", "prior", "saved"]
 FIELDS = [
-    "goal",
-    "plan",
-    "best",
-    "radius",
-    "goal_dims",
-    "smooth",
-    "reward",
-    "rule",
-    "samples",
-    "z",
-    "trajectory",
-    "window",
-    "pairs",
-    "parts",
-    "first",
-    "second",
-    "until",
-    "k",
-    "seed",
-    "discount",
-    "intercept",
+    *(
+        "goal",
+        "plan",
+        "best",
+        "radius",
+        "goal_dims",
+        "smooth",
+        "reward",
+        "rule",
+        "samples",
+        "z",
+        "trajectory",
+        "window",
+    ),
+    *("pairs", "parts", "first", "second", "until", "k", "seed", "discount", "intercept"),
 ]
 SPECS = st.builds(
     lambda kind, fields: {"kind": kind, **fields},
@@ -424,21 +418,8 @@ def test_any_message_is_taken_or_refused(stage: scene.Stage, message: Any) -> No
 @pytest.fixture(scope="module")
 def address(stage: scene.Stage) -> Iterator[str]:
     """That of a server of this module."""
-    play, ready = server.Play(stage), threading.Event()
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(play.run(lambda _: ready.set()))
-
-    def serve() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    yield play.address
-    loop.call_soon_threadsafe(task.cancel)
-    thread.join(20)
-    assert not thread.is_alive()
+    with serving.served(stage) as found:
+        yield found
 
 
 def opened(address: str, **options: Any) -> ClientConnection:

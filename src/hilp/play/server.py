@@ -167,8 +167,8 @@ class Play:
         try:
             server = await serve(
                 self._serve, self.host, self.port, process_request=self._request, max_size=LARGEST, max_queue=8,
-                compression=None, server_header=None, open_timeout=10, close_timeout=1, ping_interval=20, write_limit=2**16,
-                logger=quiet_logger(),
+                compression=None, server_header=None, open_timeout=10, close_timeout=1, ping_interval=20,
+                write_limit=2**16, logger=quiet_logger(),
             )  # fmt: skip
         except OSError as error:
             raise HilpError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
