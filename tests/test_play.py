@@ -265,6 +265,7 @@ def test_a_task_of_ones_own_is_filmed(tmp_path: Path) -> None:
     said = stage.description
     assert "goal" in said["modes"] and "place" not in said["modes"] and len(said["states"]) == scene.STATES
     if not stage.is_filmed:
+        stage.close()
         pytest.skip("there is nothing to render with: install EGL (Debian: libegl1)")
     play = begun(stage)
     first = play.frame()["pictures"]
@@ -272,6 +273,7 @@ def test_a_task_of_ones_own_is_filmed(tmp_path: Path) -> None:
     assert prompt(play, {"kind": "goal", "goal": "row:5"})["heat"]
     advance(play, 3)
     assert play.frame()["pictures"] != first and not play.frame()["agents"][0]["reached"]
+    stage.close()
 
 
 # ---- what no page would send -----------------------------------------------------------------------------------------

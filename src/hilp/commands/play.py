@@ -40,7 +40,10 @@ class Play(common.Verb):
         run = self.run or trained_quickstart()
         rival = self.stage(self.rival) if self.rival else None
         stage = self.stage(run, rival)
-        asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))
+        try:
+            asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))
+        finally:
+            stage.close()
 
     def stage(self, run: str, rival: "scene.Stage | None" = None) -> "scene.Stage":
         return scene.stage_of(common.load_policy(run)[0], str(Path(run)), self.task, rival)

@@ -123,6 +123,7 @@
     if (message.slot === 0) {
       const signed = message.kind !== "goal" || Boolean(message.asked);
       state.heated = message.heat ? heatOf(message.heat, signed) : null;
+      legend(message, signed);
       $("r2").textContent = message.r2 === null ? "–" : message.r2.toFixed(2);
       const kinds = { goal: "a goal", skill: "a direction", graph: "the graph", follow: "a path", sum: "a sum", then: "one after the other" };
       $("kind").textContent = kinds[message.kind] || message.kind;
@@ -133,6 +134,13 @@
     }
     if (message.slot === 0 && $("compare").checked) return;
     state.trails = state.trails.map(() => []);
+  }
+
+  function legend(message, signed) {
+    const [less, more] = !signed ? ["near", "far"] : message.asked ? ["costs", "pays"] : ["away", "along"];
+    $("less").textContent = less; $("more").textContent = more;
+    $("ramp").classList.toggle("signed", signed);
+    $("legend").hidden = !message.heat;
   }
 
   // ---- taking it home ---------------------------------------------------------------------------------------------
@@ -389,7 +397,7 @@
     });
     state.trails.length = state.shown.length = frame.agents.length;
     $("run").textContent = frame.run ? "Pause" : "Run";
-    $("clock").textContent = `${frame.step} steps`;
+    $("clock").textContent = `${frame.step} step${frame.step === 1 ? "" : "s"}`;
     if (document.activeElement !== $("agents")) $("agents").value = frame.agents.filter((agent) => agent.slot === 0).length;
     facts(frame);
     [0, 1].forEach((n) => {

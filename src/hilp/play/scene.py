@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from hilp.evaluation import setup
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import formulas
 from hilp.prompts.agent import has_graph
+from hilp.tasks import rendering
 
 VERSION = 1
 FIELD = 3_000  # transitions of the bank over which heat maps have values
@@ -40,7 +41,7 @@ class Stage:
     task: str | None = None  # the task, where the user named it
     rival: "Stage | None" = None  # another policy, that the second slot's agents have
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    _camera: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "hilp-camera"), repr=False)
+    _camera: ThreadPoolExecutor = field(default_factory=lambda: one_thread(), repr=False)
 
     def of(self, slot: int) -> "Stage":
         """The one that agents of a slot are on."""
@@ -213,12 +214,24 @@ class Stage:
         physics = running.extra("physics") if "physics" in self.world.extra_columns else None
         return self._drawn(lambda: self.world.film(running.observations[:1], physics)[0])
 
+    def close(self) -> None:
+        """Let go of what draws, in the thread that drew."""
+        if hasattr(self.world, "close"):
+            self._camera.submit(self.world.close).result()
+        self._camera.submit(rendering.close_screens).result()
+        self._camera.shutdown()
+
     def _drawn(self, draw: Callable[[], Any]) -> str | None:
         with self.lock:
             try:
                 return jpeg(np.asarray(self._camera.submit(draw).result()))
             except Exception:  # renderers fail in their own ways; the page shows the map alone then
                 return None
+
+
+def one_thread() -> ThreadPoolExecutor:
+    """A thread that draws, and keeps what it draws on."""
+    return ThreadPoolExecutor(1, "hilp-camera", rendering.keep_screens)
 
 
 def stage_of(policy: FoundationPolicy, run: str, task: str | None = None, rival: "Stage | None" = None) -> Stage:

@@ -5,12 +5,12 @@ for its constructor, `gym:my_module:my/Env-v0` one that a module registers, and 
 class) in a file gives: an environment, or a task made of one by `gym_task`.
 """
 
+import contextlib
 import copy
 import json
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -128,6 +128,7 @@ class GymTask(Task):
 
     family = "gym"
     task: str | None = None  # the name by which `make` gives this task again; None where there is none
+    drawn: Sequence[Any] = ()  # environments that draw
     own_units = False  # whether policies act in the environment's own units
     _states: np.ndarray | None = None  # [n, obs] of the data, one of which a goal looks like
 
@@ -259,12 +260,23 @@ class GymTask(Task):
 
     def with_rendering(self) -> Self:
         """The same task with environments that draw, where they can: its episodes have a `picture`."""
-        drawing = partial(self._maker, render_mode="rgb_array")
+        maker, drawn = self._maker, []
+
+        def drawing() -> Any:
+            drawn.append(maker(render_mode="rgb_array"))
+            return drawn[-1]
+
         try:
             env = drawing()
         except HilpError:
             return self
-        return changed(self, _maker=drawing, pool=[env]) if env.render_mode == "rgb_array" else self
+        return changed(self, _maker=drawing, pool=[env], drawn=drawn) if env.render_mode == "rgb_array" else self
+
+    def close(self) -> None:
+        """Close all environments that draw, in the thread that drew: they cannot clean up when Python ends."""
+        for env in self.drawn:
+            with contextlib.suppress(Exception):  # as each may fail in its own way
+                env.close()
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""
