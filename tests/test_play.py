@@ -6,7 +6,10 @@ import contextlib
 import http.client
 import json
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +27,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import hilp
 import serving
+from hilp.commands.play import trained_quickstart
 from hilp.errors import HilpError
 from hilp.play import scene, server
 from hilp.play.simulation import Simulation
@@ -256,12 +260,19 @@ def test_two_policies_side_by_side(stage: scene.Stage, tiny: hilp.FoundationPoli
     assert frame[0]["place"] != frame[1]["place"]
 
 
-def test_a_task_of_ones_own_is_filmed(tmp_path: Path) -> None:
-    """A Gymnasium environment that draws: its pictures are streamed, goals are rows of the data, a push moves it."""
+@pytest.fixture(scope="module")
+def other_task_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in a Gymnasium environment."""
+    folder = tmp_path_factory.mktemp("reacher") / "run"
     data = hilp.collect("gym:Reacher-v5", "random", 500)
     config = hilp.HILP(dim=4, hidden=(8,), actor_hidden=(8,), batch=16)
-    policy = hilp.pretrain(config, data, steps=5, bank=200, out=tmp_path / "run", quiet=True)
-    stage = scene.stage_of(policy, "run")
+    hilp.pretrain(config, data, steps=5, bank=200, out=folder, quiet=True)
+    return folder
+
+
+def test_a_task_of_ones_own_is_filmed(other_task_run: Path) -> None:
+    """An environment that draws: its pictures are streamed, and goals are rows of the data."""
+    stage = scene.stage_of(hilp.FoundationPolicy.load(other_task_run), "run")
     said = stage.description
     assert "goal" in said["modes"] and "place" not in said["modes"] and len(said["states"]) == scene.STATES
     if not stage.is_filmed:
@@ -605,6 +616,44 @@ def framed(message: Message) -> bytes:
     return b"\x81" + size + bytes(4) + text
 
 
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_serves_until_it_is_stopped(able_run: Path, tiny_run: Path) -> None:
+    command = [Path(sys.executable).with_name("hilp"), "play", str(able_run), str(tiny_run), "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = (process.stdout.readline().split() or [process.stderr.read()])[-1]
+        assert asked(address)[0] == 200
+        with opened(address) as window:
+            say(window, type="hello", version=1)
+            assert heard(window, "scene")["rival"]["run"] == str(tiny_run)
+            process.send_signal(signal.SIGINT)
+            err = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "Traceback" not in err
+
+
+def test_mistakes_of_the_command(refused: Any, able_run: Path, tmp_path: Path, other_task_run: Path) -> None:
+    assert "no policy" in refused("play", tmp_path / "nowhere")
+    assert "maze-medium" in refused("play", able_run, other_task_run, "--no-open", "--host", "192.0.2.1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"cannot listen on 127.0.0.1:{port}" in refused("play", able_run, "--port", port, "--no-open")
+
+
+def test_without_a_run_the_quickstart_is_made_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made: list[str] = []
+    monkeypatch.setattr("hilp.commands.play.quickstart", lambda flags: made.append(flags.out))
+    assert trained_quickstart() == "runs/quickstart" == made[0]
+    (tmp_path / "runs" / "quickstart").mkdir(parents=True)
+    (tmp_path / "runs" / "quickstart" / "run.json").write_text("{}")
+    assert trained_quickstart() == "runs/quickstart" and len(made) == 1
+
+
+# ---- minutes ---------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
 def test_thirty_frames_a_second_of_twenty_planning_agents(address: str) -> None:
     with opened(address) as window:
@@ -623,7 +672,7 @@ def test_thirty_frames_a_second_of_twenty_planning_agents(address: str) -> None:
 
 
 @pytest.mark.slow
-def test_memory_is_flat_over_ten_minutes(address: str) -> None:
+def test_memory_is_flat_over_ten_minutes(stage: scene.Stage, address: str) -> None:
     def resident() -> float:
         text = Path("/proc/self/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024  # type: ignore[index]
@@ -634,7 +683,7 @@ def test_memory_is_flat_over_ten_minutes(address: str) -> None:
             say(window, type="hello", version=1)
             say(window, type="control", speed=60)
             for number in range(20):
-                x, y = rng.uniform(1, 7, 2).round(2).tolist()
+                x, y = rng.choice(stage.places).round(2).tolist()
                 spec = GOAL if number % 2 else {"kind": "reward", "reward": f"max((x-{x})**2+(y-{y})**2<0.5,0)"}
                 say(window, type="agents", count=int(rng.integers(1, 21)))
                 say(window, type="prompt", id=number, spec=spec)

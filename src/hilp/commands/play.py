@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import webbrowser
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -31,22 +31,21 @@ class Play(common.Verb):
     """task to act in (default: the one its data was collected in)"""
     host: str = "127.0.0.1"
     """address to listen on; any other than this machine's own lets others in who know the token"""
-    port: int = 0
-    """port to listen on; 0: any that is free"""
+    port: int | None = None
+    """port to listen on (default: any that is free)"""
     no_open: bool = False
     """print the address, but open no browser"""
 
     def __call__(self) -> None:
         run = self.run or trained_quickstart()
-        rival = self.stage(self.rival) if self.rival else None
-        stage = self.stage(run, rival)
+        stage = scene.stage_of(common.load_policy(run)[0], str(Path(run)), self.task)
+        if self.rival:  # in the same task
+            rival = scene.stage_of(common.load_policy(self.rival)[0], str(Path(self.rival)), stage.world)
+            stage = replace(stage, rival=rival)
         try:
-            asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))
+            asyncio.run(server.Play(stage, self.host, self.port or 0).run(self.opened))
         finally:
             stage.close()
-
-    def stage(self, run: str, rival: "scene.Stage | None" = None) -> "scene.Stage":
-        return scene.stage_of(common.load_policy(run)[0], str(Path(run)), self.task, rival)
 
     def opened(self, address: str) -> None:
         """Say where the page is, and show it where there is a screen."""

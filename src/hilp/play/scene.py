@@ -234,12 +234,13 @@ def one_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "hilp-camera", rendering.keep_screens)
 
 
-def stage_of(policy: FoundationPolicy, run: str, task: str | None = None, rival: "Stage | None" = None) -> Stage:
-    """A policy in its task, or in the one named; a HilpError where it has nothing to show."""
+def stage_of(policy: FoundationPolicy, run: str, task: Any = None, rival: "Stage | None" = None) -> Stage:
+    """A policy in its task, in the one named or in a given one; a HilpError where it has nothing to show."""
     if not len(policy.bank):
         raise HilpError(f"{run} keeps no states (--bank 0), which the playground draws: train it with a bank")
-    world = setup.acting_task(policy, setup.task_of(policy, task))
-    return Stage(policy, world.with_rendering() if hasattr(world, "with_rendering") else world, run, task, rival)
+    named = task if isinstance(task, str) else None
+    world = setup.acting_task(policy, setup.task_of(policy, named) if task is None or named else task)
+    return Stage(policy, world.with_rendering() if hasattr(world, "with_rendering") else world, run, named, rival)
 
 
 def wall_boxes(walls: np.ndarray, bounds: list[float], upper: bool) -> list[list[float]]:
