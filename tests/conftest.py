@@ -29,6 +29,7 @@ ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
 OWN_SUMS = f"{compiler.FLAG}=+reduce"
 TINY = {"dim": 8, "hidden": (32, 32), "actor_hidden": (32, 32), "batch": 64}
 TINY_STEPS, TINY_BANK, TINY_TASK = 300, 2_000, "maze-medium"
+ABLE_STEPS = 1_500
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -149,6 +150,17 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: hilp.Dataset) 
 def tiny(tiny_run: Path) -> hilp.FoundationPolicy:
     """The policy of that run, as a user loads it."""
     return hilp.FoundationPolicy.load(tiny_run)
+
+
+@pytest.fixture(scope="session")
+def able_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: hilp.Dataset) -> Path:
+    """A run as small as that, but long enough to reach goals of the whole maze. Not to be changed."""
+    with shared_folder(tmp_path_factory, "able-run") as folder:
+        if not (folder / "run" / "policy" / "config.json").exists():
+            config = replace(hilp.preset("hilp", "laptop").config, **TINY)
+            with compiled_well():
+                hilp.pretrain(config, tiny_data, steps=ABLE_STEPS, out=folder / "run", bank=TINY_BANK, quiet=True)
+    return folder / "run"
 
 
 @pytest.fixture

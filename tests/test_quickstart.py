@@ -17,7 +17,9 @@ from hilp.evaluation import trajectories
 from hilp.learning import methods
 
 
-def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(quickstart, "TRANSITIONS", 5000)
     monkeypatch.setattr(quickstart, "PAIRS", 20)
     monkeypatch.setattr("sys.argv", ["hilp", "as", "typed"])
@@ -35,6 +37,10 @@ def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert hilp.FoundationPolicy.load(tmp_path / "q" / "policy").provenance.task == "maze-medium"
     with pytest.raises(hilp.HilpError, match="--overwrite"):
         quickstart.quickstart(Quickstart(out=str(tmp_path / "q"), json=True))
+    assert "hilp play" in (tmp_path / "q" / "report.html").read_text()
+    monkeypatch.setattr(quickstart, "quickstart", lambda flags: told)
+    Quickstart(out=str(tmp_path / "q"))()
+    assert capsys.readouterr().out.endswith(f"hilp play {tmp_path / 'q'}\n"), "the last line opens the playground"
 
 
 def test_the_new_one_takes_the_place_of_the_old(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import webbrowser
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +13,9 @@ from tyro.conf import Positional, arg
 from hilp import runs
 from hilp.commands import common
 from hilp.commands.quickstart import Quickstart, quickstart
-from hilp.errors import HilpError, printable
+from hilp.errors import printable
 
 with common.WhenUsed():
-    from hilp.evaluation import setup
     from hilp.play import export, scene, server
 
 
@@ -26,12 +25,14 @@ class Play(common.Verb):
 
     run: Annotated[Positional[str], arg(metavar="RUN")] = ""
     """folder of a run (default: that of the quickstart, which is trained first where there is none)"""
+    rival: Annotated[Positional[str], arg(metavar="RUN2")] = ""
+    """folder of another run, whose policy does the same beside it"""
     task: str | None = None
     """task to act in (default: the one its data was collected in)"""
     host: str = "127.0.0.1"
     """address to listen on; any other than this machine's own lets others in who know the token"""
-    port: int = 0
-    """port to listen on; 0: any that is free"""
+    port: int | None = None
+    """port to listen on (default: any that is free)"""
     no_open: bool = False
     """print the address, but open no browser"""
     export: str | None = None
@@ -39,14 +40,16 @@ class Play(common.Verb):
 
     def __call__(self) -> None:
         run = self.run or trained_quickstart()
-        policy, _ = common.load_policy(run)
-        world = setup.acting_task(policy, setup.task_of(policy, self.task))
-        if not len(policy.bank):
-            raise HilpError("this policy keeps no states (--bank 0), which the playground draws: train it with a bank")
-        stage = scene.Stage(policy, world, str(Path(run)), self.task)
+        stage = scene.stage_of(common.load_policy(run)[0], str(Path(run)), self.task)
         if self.export is not None:
             return common.print_result(export.write(stage, self.export), self.json)
-        asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))
+        if self.rival:  # in the same task
+            rival = scene.stage_of(common.load_policy(self.rival)[0], str(Path(self.rival)), stage.world)
+            stage = replace(stage, rival=rival)
+        try:
+            asyncio.run(server.Play(stage, self.host, self.port or 0).run(self.opened))
+        finally:
+            stage.close()
 
     def opened(self, address: str) -> None:
         """Say where the page is, and show it where there is a screen."""

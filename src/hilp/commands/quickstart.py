@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import json
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,6 +71,8 @@ class Quickstart(common.Verb):
         seconds = ", ".join(f"{name} {value:.0f} s" for name, value in results["seconds"].items())
         print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
         print(f"{seconds}\npictures: {printable(self.out)}/{runs.PAGE}")
+        program = "hilp" if shutil.which("hilp") else sys.argv[0]
+        print(f"meet it in the browser: {program} play {shlex.quote(printable(self.out))}")
 
 
 def run_several(flags: Quickstart) -> None:

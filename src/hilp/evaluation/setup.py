@@ -25,6 +25,7 @@ from hilp.errors import HilpError, nearest, some
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import formulas
 from hilp.prompts import reward as reward_prompts
+from hilp.prompts.agent import numbers
 from hilp.prompts.specs import Goal
 from hilp.spec import Spec
 from hilp.storage import told
@@ -182,7 +183,7 @@ def resolve_goal(
     elif isinstance(goal, Mapping):
         goal = ResolvedGoal(trees.over(lambda rows: rows[0], policy.check(goal).tree))
     elif goal is not None:
-        goal = ResolvedGoal(np.asarray(goal, np.float32))
+        goal = ResolvedGoal(numbers(goal, "a goal", np.float32))
     return replace(spec, goal_dims=dims), goal
 
 

@@ -174,6 +174,7 @@ def packed(array: np.ndarray) -> dict[str, Any]:
     """An array as text; whole numbers in as few bytes as hold them."""
     kind = array.dtype
     if kind.kind in "iu":
-        kind = next(one for one in (np.uint8, np.uint16, np.uint32) if array.max(initial=0) <= np.iinfo(one).max)
-    content = np.ascontiguousarray(array, np.dtype(kind).newbyteorder("<")).tobytes()
-    return {"kind": np.dtype(kind).name, "shape": list(array.shape), "base64": base64.b64encode(content).decode()}
+        sizes = map(np.dtype, ("uint8", "uint16", "uint32"))
+        kind = next(one for one in sizes if array.max(initial=0) <= np.iinfo(one).max)
+    content = np.ascontiguousarray(array, kind.newbyteorder("<")).tobytes()
+    return {"kind": kind.name, "shape": list(array.shape), "base64": base64.b64encode(content).decode()}

@@ -1,48 +1,47 @@
-// The page of the playground. It speaks to a backend by `send(message)` and `onmessage`, in the format of docs/play.md:
-// a WebSocket to `hilp play`, or whatever a script before this one has put into window.hilpBackend.
+// The page of the playground: what is asked, what is shown, and the hands on it. It speaks the messages of docs/play.md.
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
-  const draw = window.hilpDraw;
+  const draw = window.hilpDraw, home = window.hilpHome;
   const LONGEST = 2000; // characters of a formula
   const ACTIONS = ["goal", "reward", "skill", "follow", "prefer"];
   const state = {
-    scene: null, frame: null, mode: "goal", specs: [null, null], said: [null, null], asked: 0, paint: [], path: [],
-    pairs: [], shown: [], trails: [], heated: null, background: null, cursor: null, sign: 1, drag: null, weights: [],
+    scene: null, frame: null, mode: "goal", specs: [null, null], said: [null, null], asked: 0, pending: {}, paint: [], path: [],
+    pairs: [], shown: [], trails: [], heated: null, background: null, cursor: null, sign: 1, drag: null, weights: [], news: "",
   };
 
   // ---- the backend ------------------------------------------------------------------------------------------------
 
-  function webSocket() {
-    const backend = { onmessage: null, waiting: [], delay: 500 };
+  // What is sent goes to the server, what comes from it goes to `receive`. A script before this one may set
+  // window.hilpConnect to another function of this kind: an exported page simulates by itself.
+  function connect(receive) {
+    let socket = null, waiting = [], delay = 500;
+    const send = (message) => { if (socket) socket.send(JSON.stringify(message)); else waiting.push(message); };
     const open = () => {
-      const address = new URL("/socket" + location.search, location.href.replace(/^http/, "ws"));
-      address.hash = "";
-      const socket = new WebSocket(address);
-      socket.onopen = () => { backend.delay = 500; backend.socket = socket; backend.waiting.splice(0).forEach(backend.send); };
-      socket.onmessage = (event) => backend.onmessage(JSON.parse(event.data));
-      socket.onclose = () => {
-        say("the server is gone: start `hilp play` again", true);
-        backend.socket = null; backend.waiting = [{ type: "hello", version: 1 }];
-        setTimeout(open, backend.delay); backend.delay = Math.min(10000, 2 * backend.delay);
+      const address = new URL("/socket" + location.search, location.href.replace(/^http/, "ws")), fresh = new WebSocket(address);
+      fresh.onopen = () => { socket = fresh; delay = 500; waiting.splice(0).forEach(send); };
+      fresh.onmessage = (event) => receive(JSON.parse(event.data));
+      fresh.onclose = () => {
+        receive({ type: "error", message: "the server is gone: start `hilp play` again" });
+        socket = null; waiting = [{ type: "hello", version: 1 }]; // a new server is told what this page remembers
+        setTimeout(open, delay); delay = Math.min(10000, 2 * delay);
       };
     };
-    backend.send = (message) => backend.socket ? backend.socket.send(JSON.stringify(message)) : backend.waiting.push(message);
     open();
-    return backend;
+    return { send };
   }
 
-  const backend = window.hilpBackend || webSocket();
+  const backend = (window.hilpConnect || connect)(receive);
   const send = (type, fields = {}) => backend.send({ type, ...fields });
   const has = (mode) => state.scene.modes.includes(mode);
 
-  backend.onmessage = (message) => {
+  function receive(message) {
     if (message.type === "scene") begin(message);
     else if (message.type === "frame") framed(message);
     else if (message.type === "prompted") prompted(message);
     else if (message.type === "segments") choose(message);
-    else if (message.type === "error") say(message.message, true);
-  };
+    else if (message.type === "error") { delete state.pending[message.id]; say(message.message, true); }
+  }
 
   function say(text, wrong = false) {
     if ($("status").textContent === text) return;
@@ -52,11 +51,13 @@
 
   // ---- prompts ----------------------------------------------------------------------------------------------------
 
+  // With a rival, both policies are asked the same; otherwise the second slot keeps a prompt to compare with.
   function ask(spec, extra = {}, slot = 0) {
-    state.specs[slot] = spec;
-    state.asked += 1;
-    send("prompt", { id: state.asked, slot, spec, ...extra });
-    remember();
+    const both = slot === 0 && state.scene.rival && $("compare").checked;
+    for (const one of both ? [0, 1] : [slot]) {
+      state.pending[++state.asked] = spec;
+      send("prompt", { id: state.asked, slot: one, spec, ...extra });
+    }
   }
 
   const round = (value, digits = 2) => Number(value.toFixed(digits));
@@ -64,7 +65,14 @@
 
   function askGoal(place) {
     const [x, y] = place.map((value) => round(value));
-    ask(withPlan({ kind: "goal", goal: state.scene.observation_dim === 2 ? [x, y] : `x=${x},y=${y}` }));
+    if (has("place")) return ask(withPlan({ kind: "goal", goal: state.scene.observation_dim === 2 ? [x, y] : `x=${x},y=${y}` }));
+    const far = (one) => Math.hypot(one.place[0] - x, one.place[1] - y);
+    askRow(state.scene.states.reduce((best, one) => (far(one) < far(best) ? one : best)).row);
+  }
+
+  function askRow(row) {
+    ask(withPlan({ kind: "goal", goal: `row:${row}` }));
+    for (const button of $("strip").children) button.setAttribute("aria-pressed", Number(button.dataset.row) === row);
   }
 
   const minus = (name, value) => (value < 0 ? `(${name}+${-value})` : `(${name}-${value})`);
@@ -108,9 +116,14 @@
 
   function prompted(message) {
     state.said[message.slot] = message;
+    state.specs[message.slot] = message.slot && state.scene.rival ? message.spec : state.pending[message.id] || message.spec;
+    delete state.pending[message.id];
+    state.news = "";
+    remember();
     if (message.slot === 0) {
       const signed = message.kind !== "goal" || Boolean(message.asked);
       state.heated = message.heat ? heatOf(message.heat, signed) : null;
+      legend(message, signed);
       $("r2").textContent = message.r2 === null ? "–" : message.r2.toFixed(2);
       const kinds = { goal: "a goal", skill: "a direction", graph: "the graph", follow: "a path", sum: "a sum", then: "one after the other" };
       $("kind").textContent = kinds[message.kind] || message.kind;
@@ -123,54 +136,18 @@
     state.trails = state.trails.map(() => []);
   }
 
+  function legend(message, signed) {
+    const [less, more] = !signed ? ["near", "far"] : message.asked ? ["costs", "pays"] : ["away", "along"];
+    $("less").textContent = less; $("more").textContent = more;
+    $("ramp").classList.toggle("signed", signed);
+    $("legend").hidden = !message.heat;
+  }
+
   // ---- taking it home ---------------------------------------------------------------------------------------------
 
-  const python = (value) => {
-    if (value === null) return "None";
-    if (typeof value === "boolean") return value ? "True" : "False";
-    if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-    if (typeof value === "object") {
-      const fields = Object.entries(value).filter(([name]) => name !== "kind").map(([name, part]) => `${name}=${python(part)}`);
-      return `hilp.${value.kind[0].toUpperCase()}${value.kind.slice(1)}(${fields.join(", ")})`;
-    }
-    return JSON.stringify(value);
-  };
   const starts = (slot) => (state.frame ? state.frame.agents : []).filter((agent) => agent.slot === slot).map((agent) => (has("place") ? agent.state : null));
-  const slots = () => [0, 1].filter((slot) => state.specs[slot] && starts(slot).length);
-
-  function asPython() {
-    const scene = state.scene, named = scene.named ? `, ${python(scene.named)}` : "";
-    const seen = (scene.parts || []).length
-      ? "{name: np.concatenate([agent.images[name] for agent in agents]) for name in agents[0].images}"
-      : "np.concatenate([agent.observations for agent in agents])";
-    const lines = [
-      "import numpy as np", "", "import hilp", "from hilp.evaluation.evaluate import make_prompt",
-      "from hilp.evaluation.setup import acting_task, task_of", "",
-      `policy = hilp.FoundationPolicy.load(${python(scene.run)})`, `task = acting_task(policy, task_of(policy${named}))`,
-    ];
-    for (const slot of slots()) {
-      lines.push("", `prompt = make_prompt(policy, ${python(state.specs[slot])}, task)`, `starts = ${python(starts(slot))}`,
-        "agents = [task.episodes(np.random.default_rng([0, n]), 1, start=start) for n, start in enumerate(starts)]",
-        "for step in range(100):", `    seen = ${seen}`,
-        "    for agent, action in zip(agents, policy.act(seen, prompt), strict=True):",
-        "        agent.step(action[None])", "print([agent.observations[0].tolist() for agent in agents])");
-    }
-    return lines.join("\n") + "\n";
-  }
-
-  const quoted = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
-
-  function asShell() {
-    const flags = (spec) => {
-      if (spec.kind === "goal") return `--goal ${quoted(Array.isArray(spec.goal) ? spec.goal.join(",") : spec.goal)} --plan ${spec.plan}`;
-      if (spec.kind === "reward") return `--reward ${quoted(spec.reward)}${spec.rule ? ` --rule ${spec.rule}` : ""}`;
-      return spec.kind === "skill" ? `--skill ${quoted(spec.z.join(","))}` : null;
-    };
-    if (slots().some((slot) => flags(state.specs[slot]) === null)) return `python - <<'END'\n${asPython()}END\n`;
-    const task = state.scene.named ? ` --task ${quoted(state.scene.named)}` : "";
-    return slots().flatMap((slot) => starts(slot).map((start) =>
-      `hilp prompt ${quoted(state.scene.run)}${task} ${flags(state.specs[slot])}${start ? ` --start ${quoted(start.join(","))}` : ""}\n`)).join("");
-  }
+  const asked = () => [0, 1].filter((slot) => state.specs[slot] && starts(slot).length).map((slot) => (
+    { run: slot && state.scene.rival ? state.scene.rival.run : state.scene.run, task: state.scene.named, spec: state.specs[slot], starts: starts(slot) }));
 
   async function copy(text, what) {
     $("code").value = text;
@@ -184,18 +161,25 @@
     }
   }
 
-  const ready = () => slots().length > 0 || (say("prompt the agent first", true), false);
-  $("copy-python").onclick = () => ready() && copy(asPython(), "Python");
-  $("copy-shell").onclick = () => ready() && copy(asShell(), "the command");
+  const ready = () => asked().length > 0 || (say("prompt the agent first", true), false);
+  $("copy-python").onclick = () => ready() && copy(home.asPython(asked()), "Python");
+  $("copy-shell").onclick = () => ready() && copy(home.asShell(asked()), "the command");
   $("copy-link").onclick = () => { remember(true); copy(location.href, "the link"); };
   $("save").onclick = () => {
     if (!ready()) return;
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([JSON.stringify(state.specs[0]) + "\n"], { type: "application/json" }));
-    link.download = "prompt.json";
-    link.click();
-    URL.revokeObjectURL(link.href);
+    home.save("prompt.json", "application/json", JSON.stringify(state.specs[0]) + "\n");
     say("saved prompt.json: hilp.prompts.specs.from_json reads it");
+  };
+
+  const film = home.film(() => {
+    const cameras = [...document.querySelectorAll("#cameras img")].filter((image) => !image.hidden && image.complete);
+    return cameras.length ? cameras : [$("map")];
+  });
+  $("film").onclick = () => {
+    if (film.isOn()) { const frames = film.stop(); say(`saved hilp.gif: ${frames} frames`); }
+    else film.start();
+    $("film").textContent = film.isOn() ? "Save GIF" : "Film";
+    $("film").setAttribute("aria-pressed", film.isOn());
   };
 
   // What a link and a reload keep: prompts, paint and where the agents are.
@@ -204,7 +188,7 @@
     clearTimeout(later);
     const write = () => {
       const kept = { mode: state.mode, specs: state.specs, paint: state.paint, path: state.path, pairs: state.pairs,
-        agents: [0, 1].map(starts), count: state.frame ? state.frame.agents.length : 1 };
+        agents: [0, 1].map(starts), run: !state.frame || state.frame.run, speed: Number($("speed").value) };
       history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(kept)));
     };
     if (now) write(); else later = setTimeout(write, 300);
@@ -216,11 +200,14 @@
       if (has(kept.mode)) show(kept.mode);
       state.paint = kept.paint || []; state.path = kept.path || []; state.pairs = kept.pairs || [];
       $("compare").checked = Boolean(kept.specs[1]);
+      $("speed").value = kept.speed;
+      send("control", { run: kept.run, speed: Number($("speed").value) });
       const flat = kept.agents.flat(), slotted = kept.agents.flatMap((own, slot) => own.map(() => slot));
       if (flat.length) send("agents", { ...(flat.every(Boolean) ? { starts: flat } : { count: flat.length }), slots: slotted });
       if (kept.specs[0] && kept.specs[0].kind === "reward") $("formula").value = kept.specs[0].reward;
       kept.specs.forEach((spec, slot) => { if (spec) ask(spec, slot === 0 && state.paint.length && spec.kind === "reward" ? { paint: state.paint } : {}, slot); });
-    } catch { /* no state, or not ours */ }
+      return true;
+    } catch { return false; /* no state, or not ours */ }
   }
   window.addEventListener("pagehide", () => state.scene && remember(true));
 
@@ -228,7 +215,9 @@
 
   function begin(scene) {
     state.scene = scene;
-    $("about").textContent = `${scene.method} in ${scene.task} · ${scene.run}`;
+    $("about").textContent = `${scene.method} in ${scene.task} · ${scene.run}${scene.rival ? ` and ${scene.rival.run}` : ""}`;
+    $("compare").checked = Boolean(scene.rival);
+    $("compare-text").textContent = scene.rival ? `Compare with ${scene.rival.run}: both are asked the same` : "Compare: a second agent keeps this prompt";
     const fill = (id, values) => { $(id).replaceChildren(...values.map((value) => new Option(value, value))); };
     fill("plan", scene.plans); fill("rule", scene.rules);
     $("reward-name").replaceChildren(new Option("choose …", ""), ...scene.rewards.map((name) => new Option(name, name)));
@@ -246,7 +235,7 @@
     if (scene.map.picture) { state.background = new Image(); state.background.src = scene.map.picture; }
     resize();
     show(ACTIONS.find(has) || "goal");
-    recall();
+    if (!recall() && scene.rival) populate(1);
   }
 
   function strip(scene) {
@@ -257,7 +246,8 @@
       button.setAttribute("aria-label", `State ${one.row} of the data as goal`);
       if (one.picture) { const image = new Image(); image.src = one.picture; image.alt = ""; button.append(image); }
       else button.textContent = `row ${one.row}`;
-      button.onclick = () => ask(withPlan({ kind: "goal", goal: `row:${one.row}` }));
+      button.dataset.row = one.row;
+      button.onclick = () => askRow(one.row);
       return button;
     }));
   }
@@ -293,7 +283,7 @@
   // ---- modes ------------------------------------------------------------------------------------------------------
 
   const HINTS = {
-    goal: () => (has("place") ? "Click or drag on the map to set the goal; drag the agent to put it elsewhere." : "Choose a state of the data as goal."),
+    goal: () => (has("place") ? "Click or drag on the map to set the goal; drag the agent to put it elsewhere." : "Choose a state of the data as goal, on the strip or on the map of the data."),
     reward: () => (has("paint") ? "Paint on the map where to be (+) and where not (−), choose a reward, or write a formula." : "Choose a reward, or write a formula."),
     skill: () => "Turn the dial, or drag the agent to see the skill from elsewhere.",
     follow: () => "Draw a path on the map.",
@@ -374,25 +364,25 @@
   $("step").onclick = () => control({ run: false, step: 1 });
   $("restart").onclick = () => { control({ restart: true }); state.trails = []; };
   $("speed").oninput = () => control({ speed: Number($("speed").value) });
-  $("agents").onchange = () => {
-    const count = Math.max(1, Math.min(Number($("agents").max), Math.round(Number($("agents").value) || 1)));
-    $("agents").value = count;
-    const twice = $("compare").checked && state.specs[1];
-    const own = twice ? Math.max(1, Math.min(count, Math.floor($("agents").max / 2))) : count;
-    send("agents", { count: twice ? 2 * own : own, slots: Array(twice ? 2 * own : own).fill(0).map((_, n) => (twice && n >= own ? 1 : 0)) });
-    state.trails = [];
-  };
-  $("compare").onchange = () => {
-    if (!state.frame) return;
-    const first = state.frame.agents.filter((agent) => agent.slot === 0).slice(0, state.scene.agents / 2);
-    const places = first.map((agent) => agent.state), on = $("compare").checked;
-    if (on && !state.specs[0]) { $("compare").checked = false; return say("prompt the agent first, then keep that prompt for a second one", true); }
-    if (!on) state.specs[1] = state.said[1] = null;
-    const twice = on ? [...places, ...places] : places;
-    send("agents", { ...(has("place") ? { starts: twice } : { count: twice.length }), slots: twice.map((_, n) => (n >= places.length ? 1 : 0)) });
-    if (on) { ask(state.specs[0], {}, 1); say("the second agent keeps this prompt; ask the first one for something else"); }
+  $("push").onclick = () => send("push", { seed: Math.floor(Math.random() * 1e6) });
+  // New agents, as many in the second slot as in the first where two prompts or policies are compared; from these starts, or where the task begins.
+  function populate(count, starts = null) {
+    const both = $("compare").checked, own = Math.max(1, Math.min(count, Math.floor(state.scene.agents / (both ? 2 : 1))));
+    const slots = [...Array(own).fill(0), ...Array(both ? own : 0).fill(1)];
+    send("agents", { ...(starts ? { starts: slots.map((_, n) => starts[n % own]) } : { count: slots.length }), slots });
+    $("agents").value = own;
     state.trails = [];
     remember();
+  }
+  $("agents").onchange = () => populate(Math.round(Number($("agents").value) || 1));
+  $("compare").onchange = () => {
+    if (!state.frame) return;
+    const on = $("compare").checked, first = state.frame.agents.filter((agent) => agent.slot === 0);
+    if (on && !state.specs[0] && !state.scene.rival) { $("compare").checked = false; return say("prompt the agent first, then keep that prompt for a second one", true); }
+    if (!on) state.specs[1] = state.said[1] = null;
+    populate(first.length, has("place") ? first.map((agent) => agent.state) : null);
+    if (on && state.specs[0]) ask(state.specs[0], {}, 1);
+    if (on && !state.scene.rival) say("the second agent keeps this prompt; ask the first one for something else");
   };
 
   function framed(frame) {
@@ -407,12 +397,16 @@
     });
     state.trails.length = state.shown.length = frame.agents.length;
     $("run").textContent = frame.run ? "Pause" : "Run";
-    $("run").setAttribute("aria-pressed", frame.run);
-    $("clock").textContent = `${frame.step} steps`;
+    $("clock").textContent = `${frame.step} step${frame.step === 1 ? "" : "s"}`;
     if (document.activeElement !== $("agents")) $("agents").value = frame.agents.filter((agent) => agent.slot === 0).length;
     facts(frame);
-    $("camera").hidden = !frame.picture;
-    if (frame.picture) $("camera").src = frame.picture;
+    [0, 1].forEach((n) => {
+      const picture = (frame.pictures || [])[n];
+      $(`camera-${n}`).hidden = !picture;
+      if (picture) $(`camera-${n}`).src = picture;
+    });
+    const filmed = Boolean(frame.pictures && frame.pictures[0]);
+    if ($("frame").classList.toggle("filmed", filmed) !== state.filmed) { state.filmed = filmed; resize(); }
   }
 
   function facts(frame) {
@@ -422,12 +416,14 @@
     $("support").textContent = !way ? "–" : way.support === null ? "near" : `${way.support}×`;
     const words = { yes: "yes", no: "no way in the data", unknown: "not in the data" };
     $("reachable").textContent = there ? "reached" : way ? words[way.reachable] : "–";
-    if (state.mode !== "goal" || !state.said[0]) return;
+    const news = there ? "reached" : way && way.reachable === "no" ? "no way" : "";
+    if (news === state.news || !state.said[0] || state.said[0].kind !== "goal") return;
+    state.news = news;
     if (there) say(own.length > 1 ? "all agents have reached the goal" : "the goal is reached");
-    else if (way && way.reachable === "no") say("the data shows no way from here to this goal", true);
+    else if (news) say("the data shows no way from here to this goal", true);
   }
 
-  window.hilpPlay = { state, send, paintFormula, asPython, asShell, show, ask, askGoal, askPaint, dab, turn, $ };
+  window.hilpPlay = { state, send, ask, askGoal, askPaint, dab, show };
 
   // ---- drawing ----------------------------------------------------------------------------------------------------
 
@@ -444,7 +440,7 @@
   function resize() {
     if (!state.scene) return;
     const [x0, y0, x1, y1] = state.scene.map.bounds, canvas = $("map"), wide = canvas.clientWidth;
-    const high = Math.min(wide * ((y1 - y0) / (x1 - x0)), Math.max(260, innerHeight - 190));
+    const high = state.filmed ? wide : Math.min(wide * ((y1 - y0) / (x1 - x0)), Math.max(260, innerHeight - 190));
     const dense = Math.min(2, devicePixelRatio || 1);
     canvas.style.height = `${high}px`;
     canvas.width = Math.round(wide * dense); canvas.height = Math.round(high * dense);
@@ -514,7 +510,7 @@
     const { mode, agent } = state.drag;
     if (event.type === "pointerup") {
       if (agent !== undefined) send("move", { agent, to: placeOf(event) });
-      else if (mode === "goal" && has("place")) askGoal(placeOf(event));
+      else if (mode === "goal") askGoal(placeOf(event));
       else if (mode === "reward" && has("paint")) askPaint();
       else if (mode === "follow") askPath();
     }
@@ -525,7 +521,7 @@
   function dragged(place, first) {
     const { mode, agent } = state.drag;
     if (agent !== undefined) { if (!first) seldom(() => send("move", { agent, to: place })); }
-    else if (mode === "goal" && has("place")) { if (!first) seldom(() => askGoal(place)); }
+    else if (mode === "goal") { if (!first) seldom(() => askGoal(place)); }
     else if (mode === "reward" && has("paint")) dab(place);
     else if (mode === "follow") {
       const last = state.path[state.path.length - 1];
@@ -549,12 +545,13 @@
     } else if (event.key === "Enter") {
       const place = state.cursor || middle();
       if (event.shiftKey && has("place")) send("move", { agent: 0, to: place });
-      else if (state.mode === "goal" && has("place")) askGoal(place);
+      else if (state.mode === "goal") askGoal(place);
       else if (state.mode === "reward" && has("paint")) { dab(place); askPaint(); }
       else if (state.mode === "follow") { state.path.push(place.map((value) => round(value))); if (state.path.length > 1) askPath(); }
     } else if (event.key === " ") $("run").click();
     else if (event.key === ".") $("step").click();
     else if (event.key === "r") $("restart").click();
+    else if (event.key === "p") $("push").click();
     else return;
     event.preventDefault();
   };

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SCRIPTS = ("draw.js", "page.js")
+SCRIPTS = ("draw.js", "gif.js", "home.js", "page.js")
 
 
 def html(before: Sequence[str] = (), nonce: str = "") -> str:
-    """The page. before: scripts that run first, such as one that sets `window.hilpBackend`."""
+    """The page. before: scripts that run first, such as one that sets `window.hilpConnect`."""
     own = f' nonce="{nonce}"' if nonce else ""
     style = f"<style{own}>\n{read('page.css')}</style>"
     scripts = [script.replace("</script", "<\\/script") for script in [*before, *map(read, SCRIPTS)]]

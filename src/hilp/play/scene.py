@@ -2,17 +2,22 @@
 
 import base64
 import io
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hilp import trees
+from hilp.errors import HilpError
 from hilp.evaluation import setup
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import formulas
 from hilp.prompts.agent import has_graph
+from hilp.tasks import rendering
 
 VERSION = 1
 FIELD = 3_000  # transitions of the bank over which heat maps have values
@@ -25,12 +30,22 @@ MARGIN = 0.05  # around the data, where a task draws no map
 
 @dataclass(frozen=True)
 class Stage:
-    """A policy and its task, which all windows share; nothing here changes."""
+    """A policy and its task, which all windows share; nothing here changes.
+
+    Simulators are no friends of threads: who makes or steps episodes holds the lock, and one thread draws all pictures.
+    """
 
     policy: FoundationPolicy
     world: Any  # the task as the policy acts in it
     run: str  # the folder, as the user named it
     task: str | None = None  # the task, where the user named it
+    rival: "Stage | None" = None  # another policy, that the second slot's agents have
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    _camera: ThreadPoolExecutor = field(default_factory=lambda: one_thread(), repr=False)
+
+    def of(self, slot: int) -> "Stage":
+        """The one that agents of a slot are on."""
+        return self.rival if slot and self.rival is not None else self
 
     @cached_property
     def sample(self) -> Any:
@@ -96,6 +111,7 @@ class Stage:
             "skill": self._skill(),
             "field": {"places": rounded(self.places)},
             "states": self._states(),
+            "rival": None if self.rival is None else {"run": self.rival.run, "method": self.rival.policy.method},
             "agents": MOST_AGENTS,
             "speed": SPEED,
         }
@@ -159,34 +175,72 @@ class Stage:
             chosen = rows[farthest(latents, STATES)]
         states = trees.over(lambda part: part[chosen], bank.observations)
         places = self.place(states)
-        pictures = self._pictures(states)
+        pictures = self._pictures(states, chosen)
         return [
             {"row": int(row), "place": rounded(place), "picture": picture}
             for row, place, picture in zip(chosen, places, pictures, strict=True)
         ]
 
-    def _pictures(self, states: Any) -> list[str | None]:
-        """Pictures of states: what policies see, where that is one, or the task's film of each."""
-        count = trees.rows(states)
+    def _pictures(self, states: Any, rows: np.ndarray) -> list[str | None]:
+        """Pictures of states of the bank: what policies see, where that is one, or what a camera would."""
         if isinstance(states, dict):
             part = next((rows for rows in states.values() if rows.dtype == np.uint8 and rows.ndim == 4), None)
             if part is not None:
                 return [jpeg(image[..., :3]) for image in part]
-        if self.has_places or not is_filmed_by_state(self.world):
-            return [None] * count
-        return [self.picture(state[None], None) for state in np.asarray(states)]
+        extras = self.policy.bank.next_extras
+        physics = extras["physics"][rows] if "physics" in extras else [None] * len(rows)  # a step later, as good as now
+        if not self.is_filmed or hasattr(self.world, "pool"):  # environments of Gymnasium cannot be put into a state
+            return [None] * len(rows)
+        return [self._filmed(state, one) for state, one in zip(np.asarray(states), physics, strict=True)]
 
-    def picture(self, observations: np.ndarray, physics: np.ndarray | None) -> str | None:
-        """What a camera sees of one state; None where there is nothing to render with."""
-        try:
-            return jpeg(np.asarray(self.world.film(observations, physics))[0])
-        except Exception:  # renderers fail in their own ways; the page shows the map alone then
-            return None
+    def _filmed(self, state: np.ndarray, physics: np.ndarray | None) -> str | None:
+        film = self.world.film
+        return self._drawn(lambda: film(state[None], None if physics is None else physics[None])[0])
+
+    @cached_property
+    def is_filmed(self) -> bool:
+        """Whether a page is shown pictures of agents: where there is no map to draw them on, and something to render
+        with.
+        """
+        if self.has_places or not hasattr(self.world, "film"):
+            return False
+        with self.lock:
+            return self.camera(self.world.episodes(np.random.default_rng(0), 1)) is not None
+
+    def camera(self, running: Any) -> str | None:
+        """What a camera sees of the first of some episodes; None where there is nothing to render with."""
+        if hasattr(running, "picture"):
+            return self._drawn(running.picture)
+        physics = running.extra("physics") if "physics" in self.world.extra_columns else None
+        return self._drawn(lambda: self.world.film(running.observations[:1], physics)[0])
+
+    def close(self) -> None:
+        """Let go of what draws, in the thread that drew."""
+        if hasattr(self.world, "close"):
+            self._camera.submit(self.world.close).result()
+        self._camera.submit(rendering.close_screens).result()
+        self._camera.shutdown()
+
+    def _drawn(self, draw: Callable[[], Any]) -> str | None:
+        with self.lock:
+            try:
+                return jpeg(np.asarray(self._camera.submit(draw).result()))
+            except Exception:  # renderers fail in their own ways; the page shows the map alone then
+                return None
 
 
-def is_filmed_by_state(world: Any) -> bool:
-    """Whether a film of one state is a picture of it: simulators are put into a state, others play an episode again."""
-    return hasattr(world, "film") and not hasattr(world, "pool") and "physics" not in world.extra_columns
+def one_thread() -> ThreadPoolExecutor:
+    """A thread that draws, and keeps what it draws on."""
+    return ThreadPoolExecutor(1, "hilp-camera", rendering.keep_screens)
+
+
+def stage_of(policy: FoundationPolicy, run: str, task: Any = None, rival: "Stage | None" = None) -> Stage:
+    """A policy in its task, in the one named or in a given one; a HilpError where it has nothing to show."""
+    if not len(policy.bank):
+        raise HilpError(f"{run} keeps no states (--bank 0), which the playground draws: train it with a bank")
+    named = task if isinstance(task, str) else None
+    world = setup.acting_task(policy, setup.task_of(policy, named) if task is None or named else task)
+    return Stage(policy, world.with_rendering() if hasattr(world, "with_rendering") else world, run, named, rival)
 
 
 def wall_boxes(walls: np.ndarray, bounds: list[float], upper: bool) -> list[list[float]]:
@@ -217,6 +271,11 @@ def rounded(values: Any, digits: int = 3) -> Any:
     if np.isfinite(array).all():
         return np.round(array, digits).tolist()
     return [rounded(row, digits) for row in array] if array.ndim else None
+
+
+def exact(row: np.ndarray) -> list[float | None]:
+    """Numbers [n] that give the same float32 again, as short as they can be."""
+    return [float(str(value)) if np.isfinite(value) else None for value in np.asarray(row, np.float32)]
 
 
 def jpeg(image: np.ndarray) -> str:

@@ -10,7 +10,9 @@ import hmac
 import http
 import json
 import queue
+import re
 import secrets
+import socket
 import threading
 import time
 from collections import deque
@@ -30,8 +32,10 @@ LOOPBACK = "127.0.0.1"
 LARGEST = 256 * 1024  # bytes of a message
 MOST_WINDOWS = 256
 WAITING = 64  # messages of a window that are not yet answered, or answers that it has not yet taken
-FRAMES = 1 / 30  # seconds between two frames
+FRAMES = 1 / 40  # seconds between two frames, at least
 SOCKET = "/socket"
+ANYWHERE = ("0.0.0.0", "::")
+ADDRESS = re.compile(r"(\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:]+\]):\d+")
 
 
 class Window:
@@ -44,6 +48,10 @@ class Window:
         self.frame: str | None = None
         self._thread = threading.Thread(target=self._run, name="hilp-play", daemon=True)
         self._thread.start()
+
+    @property
+    def is_behind(self) -> bool:
+        return self.inbox.qsize() > WAITING or len(self.answers) > WAITING
 
     def close(self) -> None:
         self.inbox.put(None)
@@ -79,6 +87,7 @@ class Window:
             self.frame = dumped(self._simulation.frame())
             self._wake()
         except Exception as error:
+            self._simulation.run = False
             self._answer(failed(error, None))
 
     def _receive(self, text: str) -> None:
@@ -130,15 +139,27 @@ class Play:
     @property
     def address(self) -> str:
         """What to open in a browser."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{shown}:{self.port}/?token={self.token}"
+        return f"http://{self.name}:{self.port}/?token={self.token}"
+
+    @property
+    def name(self) -> str:
+        """The host of the address."""
+        name = socket.gethostname() if self.host in ANYWHERE else self.host
+        return f"[{name}]" if ":" in name else name
 
     def _hosts(self) -> set[str]:
-        names = {self.host, "localhost", LOOPBACK, "[::1]"} if is_loopback(self.host) else {self.host}
-        return {f"{name}:{self.port}" for name in names}
+        names = {self.host, "localhost", LOOPBACK, "[::1]"} if is_loopback(self.host) else {self.name}
+        return {f"{name}:{self.port}".lower() for name in names}
+
+    def _is_own(self, host: str) -> bool:
+        """Whether a request is for us. A server for all addresses of a machine also answers to any of these: only names
+        can be bound to another address.
+        """
+        return host.lower() in self._hosts() or (self.host in ANYWHERE and bool(ADDRESS.fullmatch(host)))
 
     async def start(self) -> "Server":
         """Begin to listen; `port` is the one found, where none was asked for."""
+        await asyncio.to_thread(lambda: self.stage.description)  # so that the first window need not wait for it
         try:
             from websockets.asyncio.server import serve
         except ImportError as error:
@@ -146,8 +167,8 @@ class Play:
         try:
             server = await serve(
                 self._serve, self.host, self.port, process_request=self._request, max_size=LARGEST, max_queue=8,
-                compression=None, server_header=None, open_timeout=10, ping_interval=20, write_limit=2**16,
-                logger=quiet_logger(),
+                compression=None, server_header=None, open_timeout=10, close_timeout=1, ping_interval=20,
+                write_limit=2**16, logger=quiet_logger(),
             )  # fmt: skip
         except OSError as error:
             raise HilpError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
@@ -157,20 +178,18 @@ class Play:
     async def run(self, opened: Callable[[str], None]) -> None:
         """Listen until cancelled; `opened` is told the address."""
         server = await self.start()
-        try:
+        async with server:  # which waits for windows that are being closed
             opened(self.address)
             await server.wait_closed()
-        finally:
-            server.close()
 
     def _request(self, connection: "ServerConnection", request: Any) -> Any:
         """The page, or a refusal; None: go on with the WebSocket."""
         asked = urlsplit(request.path)
         hosts = request.headers.get_all("Host")
-        if len(hosts) != 1 or hosts[0].lower() not in self._hosts():
+        if len(hosts) != 1 or not self._is_own(hosts[0]):
             return refusal(connection, 421, "this server does not answer to that name")
         origins = request.headers.get_all("Origin")
-        if any(origin.lower() not in {f"http://{host}" for host in self._hosts()} for origin in origins):
+        if any(not self._is_own(origin.lower().removeprefix("http://")) for origin in origins):
             return refusal(connection, 403, "this server answers no other site")
         given = parse_qs(asked.query).get("token", [""])[0]
         if not hmac.compare_digest(given.encode(), self.token.encode()):
@@ -199,22 +218,17 @@ class Play:
                 loop.call_soon_threadsafe(ready.set)
 
         self.windows += 1
-        window: Window | None = None
-        sender: asyncio.Task[None] | None = None
+        window = Window(self.stage, wake)
+        sender = asyncio.create_task(self._send(connection, window, ready))
         try:
             async for text in connection:
-                if window is None:
-                    window = Window(self.stage, wake)
-                    sender = asyncio.create_task(self._send(connection, window, ready))
                 window.inbox.put(text if isinstance(text, str) else "")
-                while window.inbox.qsize() > WAITING or len(window.answers) > WAITING:
-                    await asyncio.sleep(0.02)  # who does not listen is not listened to
+                while window.is_behind and not sender.done():  # who does not listen is not listened to
+                    await asyncio.sleep(0.02)
         finally:
             self.windows -= 1
-            if window is not None:
-                window.close()
-            if sender is not None:
-                sender.cancel()
+            window.close()
+            sender.cancel()
 
     async def _send(self, connection: "ServerConnection", window: Window, ready: asyncio.Event) -> None:
         """Send answers and the newest frame; while a slow client takes one, later frames replace each other."""

@@ -7,7 +7,7 @@ by `hilp.prompts.formulas`, and specs that would open a file of this machine are
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from hilp.data.rewards import Extras, apply_reward
 from hilp.errors import HilpError, is_number, nearest, require_count, require_seed
 from hilp.evaluation import setup
 from hilp.evaluation.evaluate import make_prompt
-from hilp.play.scene import MOST_AGENTS, SPEED, VERSION, Stage, is_filmed_by_state, rounded
+from hilp.play.scene import MOST_AGENTS, SPEED, VERSION, Stage, exact, rounded
 from hilp.prompts import specs
 from hilp.prompts.agent import has_graph
 from hilp.prompts.goal import GoalPrompt
@@ -31,7 +31,9 @@ FASTEST, MOST_STEPS = 120.0, 1_000  # steps a second, and steps that are asked f
 SIZES = (1, 4, MOST_AGENTS)  # batches that actions are computed for: each is compiled once
 SEGMENT = 25  # transitions of a piece of data to choose between
 PAIRS = 50  # that are tried to find two that differ
+PUSH = 5  # steps that a push lasts
 DIGITS = 4
+COLUMNS = re.compile(r"\s*\w+\s*=\s*[-+.\deE]+\s*(,\s*\w+\s*=\s*[-+.\deE]+\s*)*")  # x=3,y=4
 
 
 @dataclass
@@ -40,9 +42,10 @@ class Agent:
 
     running: Any
     start: list[float] | None  # None: as the task draws it
-    seed: int
     slot: int = 0
     reached: bool = False
+    push: np.ndarray | None = None  # what it does instead of what it wants
+    pushed: int = 0  # steps that this goes on for
 
     @property
     def is_over(self) -> bool:
@@ -51,10 +54,10 @@ class Agent:
 
 @dataclass
 class Slot:
-    """A prompt and what is known about it."""
+    """A policy, its prompt and what is known about it."""
 
+    policy: Any
     prompt: Any = None
-    spec: Any = None
     goal: np.ndarray | None = None  # the state to be at, as the task tells it
     way: Message | None = None
     planned_at: int = -1  # the step at which the way was looked at
@@ -67,7 +70,7 @@ class Simulation:
     def __init__(self, stage: Stage, seed: int = 0) -> None:
         self.stage, self.policy, self.world = stage, stage.policy, stage.world
         self.agents: list[Agent] = []
-        self.slots = [Slot() for _ in range(SLOTS)]
+        self.slots = [Slot(stage.of(number).policy) for number in range(SLOTS)]
         self.run, self.speed, self.step_count, self.seed = True, SPEED, 0, seed
 
     # ---- messages ------------------------------------------------------------------------------------------------
@@ -81,6 +84,7 @@ class Simulation:
             "prompt": self._prompt,
             "agents": self._agents,
             "move": self._move,
+            "push": self._push,
             "control": self._control,
             "segments": self._segments,
         }
@@ -101,14 +105,20 @@ class Simulation:
         if number not in range(SLOTS) or isinstance(number, bool):
             raise HilpError(f"the slot of a prompt is 0 or 1, not {number!r:.20}")
         require_safe(message.get("spec"), self.world)
-        spec = specs.from_json(message["spec"])
+        stage, spec = self.stage.of(number), specs.from_json(message.get("spec"))
+        if stage is not self.stage and isinstance(spec, specs.Goal) and setup.is_row(spec.goal):
+            row = setup.resolve_goal(spec, self.policy, self.world)[1]  # rows are those of the first policy
+            spec = replace(spec, goal=trees.over(np.ndarray.tolist, row.observation))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            prompt = make_prompt(self.policy, spec, self.world)
-        slot = Slot(prompt, spec)
+            prompt = make_prompt(stage.policy, spec, self.world)
+        slot = Slot(stage.policy, prompt)
         if isinstance(prompt, GoalPrompt) and rendering.can_infer_states(self.world):
             slot.goal = rendering.infer_states(self.world, prompt.goal)
-        said = self._understood(spec, prompt, slot)
+            if stage.has_places:  # then the task refuses goals in walls
+                with self.stage.lock:
+                    self.world.episodes(np.random.default_rng(0), 1, goal=slot.goal)
+        said = self._understood(spec, slot)
         self.slots[number] = slot
         for agent in self.agents:
             agent.reached = agent.reached and agent.slot != number
@@ -119,15 +129,14 @@ class Simulation:
     def _agents(self, message: Message) -> list[Message]:
         starts = message.get("starts")
         if starts is None:
-            starts = [None] * require_count("count", message.get("count", 1))
+            starts = [None] * min(require_count("count", message.get("count", 1)), MOST_AGENTS + 1)
         if not isinstance(starts, list) or not 1 <= len(starts) <= MOST_AGENTS:
             raise HilpError(f"there are 1 to {MOST_AGENTS} agents at once")
         slots = message.get("slots", [0] * len(starts))
         if not isinstance(slots, list) or len(slots) != len(starts) or not all(slot in (0, 1) for slot in slots):
             raise HilpError("slots are 0 or 1, one for each agent")
-        self.agents = [
-            self._begin(start, int(slot), n) for n, (start, slot) in enumerate(zip(starts, slots, strict=True))
-        ]
+        order = [slots[:n].count(slot) for n, slot in enumerate(slots)]  # those of two slots begin alike
+        self.agents = [self._begin(*one) for one in zip(starts, map(int, slots), order, strict=True)]
         self._forget()
         return []
 
@@ -136,13 +145,23 @@ class Simulation:
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(self.agents):
             raise HilpError(f"there is no agent {number!r:.20}: they are 0 to {len(self.agents) - 1}")
         old = self.agents[number]
-        new = self._begin(message.get("to"), old.slot, number)
+        new = self._begin(numbers(message.get("to")), old.slot, self._rows(old.slot).index(number))
         new.start = old.start if old.start is not None else new.start
         self.agents[number] = new
         slot = self.slots[old.slot]
         slot.planned_at = -1
         if slot.prompt is not None:
             slot.prompt.reset([self._rows(old.slot).index(number)])
+        return []
+
+    def _push(self, message: Message) -> list[Message]:
+        """All agents are pushed the same way, so that two of them can be compared."""
+        rng = np.random.default_rng(require_seed(message.get("seed", 0)))
+        way = rng.standard_normal(self.world.action_dim)
+        prepared = self.policy.preparation
+        action = prepared.action_center + prepared.action_half_range * way / np.abs(way).max()
+        for agent in self.agents:
+            agent.push, agent.pushed, agent.reached = action, PUSH, False
         return []
 
     def _control(self, message: Message) -> list[Message]:
@@ -155,7 +174,8 @@ class Simulation:
         if "seed" in message:
             self.seed = require_seed(message["seed"])
         if message.get("restart"):
-            self.agents = [self._begin(agent.start, agent.slot, n) for n, agent in enumerate(self.agents)]
+            order = [self._rows(agent.slot).index(n) for n, agent in enumerate(self.agents)]
+            self.agents = [self._begin(a.start, a.slot, n) for n, a in zip(order, self.agents, strict=True)]
             self._forget()
         if "step" in message:
             for _ in range(min(require_count("step", message["step"]), MOST_STEPS)):
@@ -189,7 +209,9 @@ class Simulation:
         if start is not None:
             given = np.asarray(numbers(start), np.float64)
         rng = np.random.default_rng([self.seed, number])
-        return Agent(self.world.episodes(rng, 1, start=given), None if given is None else given.tolist(), number, slot)
+        with self.stage.lock:
+            running = self.stage.of(slot).world.episodes(rng, 1, start=given)
+        return Agent(running, None if given is None else given.tolist(), slot)
 
     def _forget(self) -> None:
         """New episodes begin."""
@@ -208,33 +230,39 @@ class Simulation:
         return any(self._can_move(agent) for agent in self.agents)
 
     def _can_move(self, agent: Agent) -> bool:
-        return self.slots[agent.slot].prompt is not None and not agent.reached and not agent.is_over
+        wants = self.slots[agent.slot].prompt is not None and not agent.reached
+        return (wants or agent.pushed > 0) and not agent.is_over
 
     def advance(self) -> None:
-        """One step of every agent that has a prompt and is not where it shall be."""
+        """One step of every agent that is pushed, or that has a prompt and is not where it shall be."""
         for number, slot in enumerate(self.slots):
-            rows = self._rows(number)
-            moving = np.array([self._can_move(self.agents[row]) for row in rows], bool)
-            if slot.prompt is None or not moving.any():
+            agents = [self.agents[row] for row in self._rows(number)]
+            moving = np.array([self._can_move(agent) for agent in agents], bool)
+            if not moving.any():
                 continue
-            seen = [rendering.policy_observations(self.agents[row].running) for row in rows]
-            actions = self._act(slot.prompt, trees.over(lambda *parts: np.concatenate(parts), *seen), moving)
-            for row, action, moves in zip(rows, actions, moving, strict=True):
-                agent = self.agents[row]
+            actions = [agent.push for agent in agents] if slot.prompt is None else self._act(slot, agents, moving)
+            for agent, action, moves in zip(agents, actions, moving, strict=True):
                 if moves:
-                    agent.running.step(action[None])
-                    agent.reached = self._is_there(slot, agent)
+                    self._step(slot, agent, agent.push if agent.pushed else action)
         self.step_count += 1
 
-    def _act(self, prompt: Any, seen: Any, moving: np.ndarray) -> np.ndarray:
+    def _step(self, slot: Slot, agent: Agent, action: Any) -> None:
+        with self.stage.lock:
+            agent.running.step(np.asarray(action)[None])
+        agent.pushed = max(0, agent.pushed - 1)
+        agent.reached = self._is_there(slot, agent)
+
+    def _act(self, slot: Slot, agents: list[Agent], moving: np.ndarray) -> np.ndarray:
         """Actions of all agents of a slot, in a batch of one of a few sizes: others would be compiled anew."""
+        parts = [rendering.policy_observations(agent.running) for agent in agents]
+        seen = trees.over(lambda *rows: np.concatenate(rows), *parts)
         count = len(moving)
         rows = np.minimum(np.arange(next(size for size in SIZES if size >= count)), count - 1)
         padded, active = trees.over(lambda part: part[rows], seen), moving[rows] & (np.arange(len(rows)) < count)
-        return np.asarray(self.policy.act(padded, prompt(padded, active=active)))[:count]
+        return np.asarray(slot.policy.act(padded, slot.prompt, active=active))[:count]
 
     def _is_there(self, slot: Slot, agent: Agent) -> bool:
-        if slot.goal is None:
+        if slot.goal is None or agent.pushed or not self.world.has_goals:
             return False
         return bool(self.world.near(agent.running.observations, slot.goal)[0])
 
@@ -247,63 +275,58 @@ class Simulation:
             state = agent.running.observations[0]
             place = rounded(self.stage.place(state[None])[0], DIGITS)
             shown.append({"place": place, "slot": agent.slot, "reached": agent.reached, "over": agent.is_over})
-            shown[-1]["state"] = rounded(state, DIGITS)
+            shown[-1]["state"] = exact(state)
         frame = {"type": "frame", "step": self.step_count, "run": self.run, "speed": self.speed, "agents": shown}
         frame["ways"] = [self._way(number) for number in range(SLOTS)]
-        if not self.stage.has_places and is_filmed_by_state(self.world) and self.agents:
-            picture = self.stage.picture(self.agents[0].running.observations, None)
-            frame |= {"picture": picture} if picture else {}
+        if self.stage.is_filmed:
+            frame["pictures"] = [self.stage.camera(agent.running) for agent in self._filmed()]
         return frame
+
+    def _filmed(self) -> list[Agent]:
+        """The first agent of each slot."""
+        return [self.agents[rows[0]] for rows in map(self._rows, range(SLOTS)) if rows]
 
     def _way(self, number: int) -> Message | None:
         """The way of a slot's first agent to its goal, looked at every few steps."""
         slot, rows = self.slots[number], self._rows(number)
-        if not rows or not isinstance(slot.prompt, GoalPrompt) or not has_graph(self.policy):
+        if not rows or not isinstance(slot.prompt, GoalPrompt) or not has_graph(slot.policy):
             return None
         if slot.planned_at >= 0 and self.step_count - slot.planned_at < 5:
             return slot.way
         slot.planned_at = self.step_count
-        agent, prompt = self.agents[rows[0]], slot.prompt
+        agent, prompt, planner = self.agents[rows[0]], slot.prompt, slot.policy.planner
         seen = trees.over(lambda part: part[0], rendering.policy_observations(agent.running))
         if slot.to_goal is None:
-            slot.to_goal = self.policy.planner.to_goals(prompt.latent[None])[0]
-        here = np.asarray(self.policy.encode(seen))
-        info = self.policy.planner.path_info(here, prompt.latent, slot.to_goal)
+            slot.to_goal = planner.to_goals(prompt.latent[None])[0]
+        info = planner.path_info(np.asarray(slot.policy.encode(seen)), prompt.latent, slot.to_goal)
         steps = float(info.steps) if np.isfinite(info.steps) else None
-        marks = trees.over(lambda part: part[info.path], self.policy.bank.observations)
+        marks = trees.over(lambda part: part[info.path], slot.policy.bank.observations)
         path = [rounded(self.stage.place(agent.running.observations)[0]), *rounded(self.stage.place(marks))]
         if slot.goal is not None:
             path.append(rounded(self.stage.place(slot.goal[None])[0]))
         slot.way = {"path": path, "steps": steps, "support": info.support, "reachable": info.reachable}
         return slot.way
 
-    def _understood(self, spec: Any, prompt: Any, slot: Slot) -> Message:
+    def _understood(self, spec: Any, slot: Slot) -> Message:
         """What the policy makes of a prompt, over the field of the scene."""
+        policy, prompt, after = slot.policy, slot.prompt, self.stage.sample.next_observations
         said: Message = {"kind": prompt.kind, "goal": None, "heat": None, "asked": None, "r2": None, "z": None}
-        policy, sample = self.policy, self.stage.sample
         if slot.goal is not None:
             said["goal"] = rounded(self.stage.place(slot.goal[None])[0])
         if getattr(prompt, "r2", None) is not None and np.isfinite(prompt.r2):
             said["r2"] = round(float(prompt.r2), 4)
-        after = sample.next_observations
         if isinstance(prompt, GoalPrompt) and policy.has_rule("goal_direction"):
             apart = policy.distance(policy.encode_all(after), prompt.latent[None])
             steps = undiscounted(apart, policy.discount) if policy.has_rule("discount") else apart
             said["heat"] = rounded(steps, 2)
         elif hasattr(prompt, "planned"):
-            said["heat"] = rounded(self._on_graph(prompt.planned, policy.encode_all(after)))
+            said["heat"] = rounded(on_graph(policy, prompt.planned, policy.encode_all(after)))
         elif prompt.kind == "skill" and policy.has_rule("encode"):
             said["heat"] = rounded(policy.encode_all(after) @ np.asarray(prompt.z).reshape(-1)[: policy.skill_dim])
             said["z"] = rounded(prompt.z, DIGITS)
         if isinstance(spec, specs.Reward) and spec.reward is not None:
             said["asked"] = self._asked(spec.reward)
         return said
-
-    def _on_graph(self, plan: Any, latents: np.ndarray) -> np.ndarray:
-        """What the model of a reward pays at latents [n, D]: for being there, or in all for getting there."""
-        near, shares = self.policy.planner.shares(latents)
-        worth = plan.potential if plan.model == "potential" else plan.state_reward
-        return np.sum(worth[near] * shares, axis=1)
 
     def _asked(self, text: str) -> Any:
         """The reward itself over the field: its potential, where it pays a change of one."""
@@ -319,6 +342,14 @@ class Simulation:
         extras = Extras({}, sample.next_extras, "the bank")
         found = apply_reward(function, sample.observations, sample.actions, sample.next_observations, extras)
         return rounded(found)
+
+
+def on_graph(policy: Any, plan: Any, latents: np.ndarray) -> np.ndarray:
+    """What the model of a reward pays at latents [n, D]: for being there, or in all for getting there."""
+    near, shares = policy.planner.shares(latents)
+    worth = plan.potential if plan.model == "potential" else plan.state_reward
+    found: np.ndarray = np.sum(worth[near] * shares, axis=1)
+    return found
 
 
 def numbers(values: Any) -> list[float]:
@@ -339,7 +370,7 @@ def require_safe(spec: Any, world: Any, depth: int = 0) -> None:
         return
     goal = spec.get("goal")
     known = not isinstance(goal, str) or goal in getattr(world, "goal_names", ()) or setup.is_row(goal)
-    if not known and not re.fullmatch(r"[\w\s=.,+-]*=[\w\s=.,+-]*", str(goal)):
+    if not known and not COLUMNS.fullmatch(str(goal)):
         raise HilpError(f"a goal of a page is a place, a state, row:0 or a name of the task, not '{goal:.40}'")
     if spec.get("kind") == "saved" or isinstance(spec.get("trajectory"), str):
         raise HilpError("a page opens no files: send the prompt itself")

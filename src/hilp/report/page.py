@@ -57,7 +57,8 @@ def build(
     data = escape.escape(printable(str(policy.provenance.data or "your data")))
     intro = (
         f"<p>A policy trained on <strong>{data}</strong> without rewards or goals "
-        f"({policy.provenance.steps or 0:,} updates), then prompted with no further training.</p>"
+        f"({policy.provenance.steps or 0:,} updates), then prompted with no further training. "
+        "Meet it in the browser with <code>hilp play</code> and the folder of this page.</p>"
     )
     return page("hilp report", intro, sections)
 

@@ -9,8 +9,9 @@ Simulators are rendered in memory.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -185,12 +186,37 @@ def offscreen() -> bool:
     return os.environ.get("MUJOCO_GL") == "egl"
 
 
+_kept = threading.local()  # what threads keep to draw on: `screens`, and the `stack` that closes them
+
+
+def keep_screens() -> None:
+    """Let this thread keep what it draws on: to open it takes far longer than a picture."""
+    _kept.screens, _kept.stack = {}, ExitStack()
+
+
+def close_screens() -> None:
+    """Close what this thread keeps."""
+    _kept.stack.close()
+
+
 @contextmanager
 def drawing(model: Any, height: int, width: int, fast: bool = True) -> Iterator[Draw]:
     """A function that fills an image; a camera is a number of the model's or a free one.
 
     fast: without what costs most time and shows least: shadows, reflections and multisampling.
     """
+    screens, key = getattr(_kept, "screens", None), (id(model), height, width, fast)
+    if screens is None:
+        with _screen(model, height, width, fast) as draw:
+            yield draw
+        return
+    if key not in screens:
+        screens[key] = _kept.stack.enter_context(_screen(model, height, width, fast))
+    yield screens[key]
+
+
+@contextmanager
+def _screen(model: Any, height: int, width: int, fast: bool) -> Iterator[Draw]:
     import mujoco
 
     if fast:
@@ -212,6 +238,7 @@ def drawing(model: Any, height: int, width: int, fast: bool = True) -> Iterator[
     mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
 
     def draw(data: Any, view: Any, image: np.ndarray) -> None:
+        screen.make_current()  # where a thread has several
         if isinstance(view, int):
             fixed.fixedcamid = view
         camera = fixed if isinstance(view, int) else view

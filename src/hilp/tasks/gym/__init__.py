@@ -151,6 +151,7 @@ class GymTask(Task):
 
     family = "gym"
     task: str | None = None  # the name by which `make` gives this task again; None where there is none
+    drawn: Sequence[Any] = ()  # environments that draw
     own_units = False  # whether policies act in the environment's own units
     _states: np.ndarray | None = None  # [n, obs] of the data, one of which a goal looks like
 
@@ -283,6 +284,26 @@ class GymTask(Task):
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
         return changed(self, own_units=own)
 
+    def with_rendering(self) -> Self:
+        """The same task with environments that draw, where they can: its episodes have a `picture`."""
+        maker, drawn = self._maker, []
+
+        def drawing() -> Any:
+            drawn.append(maker(render_mode="rgb_array"))
+            return drawn[-1]
+
+        try:
+            env = drawing()
+        except HilpError:
+            return self
+        return changed(self, _maker=drawing, pool=[env], drawn=drawn) if env.render_mode == "rgb_array" else self
+
+    def close(self) -> None:
+        """Close all environments that draw, in the thread that drew: they cannot clean up when Python ends."""
+        for env in self.drawn:
+            with contextlib.suppress(Exception):  # as each may fail in its own way
+                env.close()
+
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""
         self._require_goals()
@@ -394,6 +415,10 @@ class GymEpisodes(BaseEpisodes):
             self._observe(number, observation, info)
             self._earned[number] = float(reward)
             self.over[number] = terminated or truncated
+
+    def picture(self, number: int = 0) -> np.ndarray:
+        """What an episode looks like now: uint8 [height, width, 3], of a task `with_rendering`."""
+        return np.asarray(self._envs[number].render(), np.uint8)
 
     def reached(self) -> np.ndarray:
         """At the goal now: by the task's own rule where it has one, else as the environment says."""
