@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
 
+AUTO = "auto"
 MOST_AUTO = 5  # times the preset's updates that --steps auto and --minutes go on for at most
 HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
@@ -58,8 +59,9 @@ class Pretrain(TrainFlags):
     first: ClassVar = ("data", "out", "minutes", "steps", "method", "preset", "set", "seeds", "resume")
     example: ClassVar = "hilp pretrain --data maze-large --out runs/maze"
 
-    method: str = "hilp"
-    """what to train: hilp, hiql, gc-iql, fb, ...; `hilp data list --json` names all"""
+    method: str = "auto"
+    """what to train: hilp, hindsight, gc-iql, fb, ...; `hilp data list --json` names all (default: hilp, of bodies that
+    walk hindsight)"""
     steps: int | Literal["auto"] | None = None
     """gradient updates, or 'auto': until distances among states stop changing (default: the preset's, more where data
     takes long to cross; with --resume what the run was begun with)"""
@@ -104,7 +106,8 @@ class Pretrain(TrainFlags):
         if self.device_budget is not None and not 0 <= self.device_budget < math.inf:
             raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {self.device_budget}")
         devices = distributed.join(self.coordinator, self.processes, self.process, self.devices)
-        presets.preset(self.method, self.preset)  # a wrong name is an error before data is read
+        if self.method != AUTO:
+            presets.preset(self.method, self.preset)  # a wrong name is an error before data is read
         world = None if self.eval_task is None else tasks.make(self.eval_task)
         more: dict[str, Any] = {"stride": self.stride, "stride_actions": self.stride_actions, "task": self.task}
         data = common.load_data(self.data, self, self.verify, **more)
@@ -112,20 +115,21 @@ class Pretrain(TrainFlags):
         if self.angles is None and data.task is None and (turned := checks.with_angles(data)) is not data:
             say(f"{'; '.join(turned.notes[len(data.notes) :])}, as it wraps (--angles none leaves it as it is)")
             data, flags = turned, replace(self, angles=checks.AUTO)
-        preset = presets.preset(self.method, self.preset, data.task)
+        method = method_of(self, data)
+        preset = presets.preset(method, self.preset, data.task)
         config = methods.configure(preset.config, common.config_values(self.set))
         options = train_options(self, preset, config, data)
         if methods.columns(config):
             data = setup.label(data, self.reward, self.shift, self.ends)
         elif (self.reward, self.shift, self.ends) != (None, None, False):
-            raise HilpError(f"{self.method} learns without rewards: leave out --reward, --shift, --ends, or take iql")
+            raise HilpError(f"{method} learns without rewards: leave out --reward, --shift, --ends, or take iql")
         rows: list[Any] = []  # of held-out episodes
         more = {"devices": devices, "on_policies": partial(measure, self, data, rows)}
         if world is not None:  # policies are sent to its goals while they are trained
             setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world, data.observation_parts)
             seen = rendering.for_data(world, data)
             more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
-        about = {"method": self.method, "data": data.name, "seed": self.seed, "steps": options.steps}
+        about = {"method": method, "data": data.name, "seed": self.seed, "steps": options.steps}
         writes = distributed.writes(devices)
         with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
             trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
@@ -146,6 +150,19 @@ def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[Foun
         print(f"- {printable(sentence)}")
     count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
+
+
+def method_of(flags: Pretrain, data: Dataset) -> str:
+    """The method as the flags say, else as the run began, else the one that suits the data; the paper's is hilp."""
+    if flags.method != AUTO:
+        return flags.method
+    begun = checkpoints.read_run(Path(flags.out)).get("method") if flags.resume else None
+    if isinstance(begun, str):
+        return begun
+    method, line = ("hilp", None) if flags.preset == "paper" else auto_config.method_for(data)
+    if line is not None and not flags.json:
+        say(line)
+    return method
 
 
 def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Dataset) -> TrainOptions:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hilp import trees
-from hilp.data import measures, timescale
+from hilp.data import gait, measures, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import say
 from hilp.learning import configs
@@ -18,6 +18,7 @@ from hilp.presets import Preset
 
 HORIZON = "phi_discount"  # where it is "auto", so is the stride
 CHUNK = "chunk"
+AHEAD = "k"  # rows that a skill of hindsight sums up
 TARGETS = 0.5  # share of commands that are targets for what is observed, from which a log is one of positions
 ALIKE = 0.8  # of the autocorrelation over one row that is left over a chunk
 LONGEST_CHUNK = 16
@@ -38,7 +39,7 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     keys = configs.to_fit(config)
     if not keys:
         return Resolved(config, data)
-    stride_open = HORIZON in keys and _stride_open(data)
+    stride_open = HORIZON in keys and AHEAD not in keys and _stride_open(data)  # a gait is not subsampled
     values = configs.known(config, before.get("config") or {}, keys)
     stride = before.get("stride", 1)
     if len(values) == len(keys) and type(stride) is int and stride >= 1:
@@ -55,7 +56,21 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
         chunk, line = chunk_for(data)
         config = configs.changed(config, {CHUNK: max(chunk, config.play)})
         lines += [] if line is None else [line]
+    if AHEAD in keys:
+        config = configs.changed(config, {AHEAD: gait.stride_rows(data) or gait.LENGTHS[0]})
+        lines.append(f"skills sum up {config.k} rows")
     return Resolved(config, data, "; ".join(lines) or None)
+
+
+def method_for(data: Dataset) -> tuple[str, str | None]:
+    """The method that suits data, and a line where that is not hilp.
+
+    Most of what changes in a walking body swings back at once. A direction of phi says little about the actions of such
+    data, and a policy told to follow one hardly listens; what its next stride was like says all.
+    """
+    if gait.stride_rows(data) is None:
+        return "hilp", None
+    return "hindsight", "this data is of a body that walks: trained with hindsight (--method hilp overrules)"
 
 
 def chunk_for(data: Dataset) -> tuple[int, str | None]:

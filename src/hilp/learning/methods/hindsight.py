@@ -21,7 +21,7 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import actors, configs, images, losses, networks, sampling, tables
-from hilp.learning.configs import AUTO, AutoFraction, Count, Fraction, Info, Share, TrunkConfig
+from hilp.learning.configs import AUTO, AutoCount, AutoFraction, Count, Fraction, Info, Share, TrunkConfig
 from hilp.learning.methods import hilp
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -35,7 +35,7 @@ BESIDE = 0.01  # of numbers in a latent, so small that distances are those of ph
 class Config(TrunkConfig):
     """Hyper-parameters; those of phi are HILP's."""
 
-    k: Count = 10  # rows ahead that a skill sums up: about a stride of a body that walks
+    k: AutoCount = 10  # rows ahead that a skill sums up: about a stride of a body that walks
     dim: Count = 32  # of phi
     phi_discount: AutoFraction = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
     phi_expectile: Fraction = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
@@ -232,5 +232,5 @@ def reference(cfg: Config) -> dict[str, object]:
 
 
 PRESETS = {
-    "laptop": {**tables.LAPTOP_TRUNKS, "dim": 8, **tables.phi_horizon(AUTO), "phi_tau": 0.02},
+    "laptop": {**tables.LAPTOP_TRUNKS, "dim": 8, "k": AUTO, **tables.phi_horizon(AUTO), "phi_tau": 0.02},
 }

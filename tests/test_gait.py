@@ -1,0 +1,61 @@
+"""Bodies that walk: found in the data by how it swings, and trained with hindsight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp.cli import main
+from hilp.data.gait import stride_rows
+from hilp.training import auto_config
+
+
+def walker(period: int, legs: int, places: int = 2, rows: int = 400) -> hilp.Dataset:
+    """Places that drift, and legs that swing once in so many rows."""
+    rng = np.random.default_rng(0)
+    seen, actions = [], []
+    for _ in range(5):
+        drift = np.cumsum(rng.normal(size=(rows, places)).cumsum(axis=0), axis=0) / rows
+        swing = np.sin(2 * np.pi * np.arange(rows)[:, None] / period + rng.uniform(0, 6.28, legs))
+        seen.append(np.concatenate([drift, swing], axis=1))
+        actions.append(rng.uniform(-1, 1, (rows, 2)))
+    return hilp.Dataset(
+        np.concatenate(seen).astype(np.float32), np.concatenate(actions).astype(np.float32), np.full(5, rows), name="w"
+    )
+
+
+@pytest.mark.parametrize(("period", "rows"), [(8, 10), (13, 10), (26, 20), (38, 30), (200, None)])
+def test_a_stride_is_as_long_as_it_takes_to_swing_back(period: int, rows: int | None) -> None:
+    assert stride_rows(walker(period, legs=4)) == rows
+
+
+def test_what_drifts_alone_does_not_walk() -> None:
+    assert stride_rows(walker(8, legs=1, places=3)) is None, "one column of four"
+    assert stride_rows(hilp.load("maze-large")) is None
+
+
+def test_short_episodes_and_pictures_do_not_walk() -> None:
+    data = walker(8, legs=4, rows=9)
+    assert stride_rows(data) is None
+    pictures = {"camera": np.zeros((len(data.actions), 4, 4, 3), np.uint8)}
+    assert stride_rows(hilp.Dataset(pictures, data.actions, data.lengths, name="p")) is None
+
+
+def test_pretrain_takes_hindsight_for_bodies_that_walk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = walker(26, legs=4)
+    assert auto_config.method_for(data)[0] == "hindsight"
+    data.save(tmp_path / "data")
+    words = ["pretrain", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "run")]
+    sizes = ["--set", "dim=4", "hidden=8", "actor_hidden=8", "batch=8"]
+    assert main([*words, *sizes, "--steps", "2"]) == 0
+    told = capsys.readouterr().err
+    assert "a body that walks: trained with hindsight (--method hilp overrules)" in told
+    assert "skills sum up 20 rows" in told
+    policy = hilp.FoundationPolicy.load(tmp_path / "run")
+    assert policy.method == "hindsight" and policy.config.k == 20 and policy.stride == 1
+    assert main([*words, *sizes, "--steps", "4", "--resume"]) == 0, "with the method that it was begun with"
+    assert "trained with hindsight" not in capsys.readouterr().err
+    assert hilp.FoundationPolicy.load(tmp_path / "run").provenance.steps == 4
