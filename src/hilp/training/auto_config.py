@@ -113,7 +113,8 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
     Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. With a
     number for `phi_discount` the preset decides.
     """
-    if not preset.for_any_data or HORIZON not in configs.to_fit(config):
+    keys = configs.to_fit(config)
+    if not preset.for_any_data or HORIZON not in keys or AHEAD in keys:  # of a body, phi sees places alone
         return preset.steps
     scale = timescale.of_dataset(data)
     discount = (scale if _stride_open(data) else scale.not_subsampled).discount

@@ -232,5 +232,12 @@ def reference(cfg: Config) -> dict[str, object]:
 
 
 PRESETS = {
-    "laptop": {**tables.LAPTOP_TRUNKS, "dim": 8, "k": AUTO, **tables.phi_horizon(AUTO), "phi_tau": 0.02},
+    "laptop": {
+        **tables.LAPTOP_TRUNKS,
+        "dim": 8,
+        "k": AUTO,
+        **tables.phi_horizon(AUTO),
+        "phi_tau": 0.02,
+        "steps": 16_000,
+    },
 }
