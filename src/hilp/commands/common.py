@@ -120,7 +120,7 @@ class Verb:
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
             if field.name == "seed":
                 require_seed(value, flag)
-            elif isinstance(value, str) and not value.strip():
+            elif isinstance(value, str) and not value.strip() and value != field.default:
                 raise HilpError(f"{flag} is empty: give it a value, or leave it out")
             elif type(value) is int:
                 require_count(flag, value, int(field.name not in MAY_BE_0), MOST.get(field.name, MOST_STEPS))
