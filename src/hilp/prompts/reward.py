@@ -61,7 +61,7 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
     if options.rule == "graph":
         require_graph(policy)
         return _on_graph(policy, data, function, options)
-    if options.rule == "segments" or (options.rule == "auto" and segments.serve(policy)):
+    if options.rule == "segments" or (options.rule in ("auto", "skill") and segments.serve(policy)):
         return _by_segments(policy, data, function, options)
     if options.rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward")):
         return _by_goal(policy, data, function, options)
