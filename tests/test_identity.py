@@ -77,6 +77,7 @@ CASES: dict[str, Case] = {
     "iql-fdm": ("iql-fdm", IQL, {}),
     "iql-lap": ("iql-lap", IQL, {}),
     "iql-rand": ("iql-rand", {**IQL, "extraction": "ddpg+bc"}, {}),
+    "nearest": ("nearest", {"rows": 100, "batch": 32}, {}),
     "opal": ("opal", {"hidden": FEW, "actor_hidden": FEW, "batch": 32, "dim": 4, "gru": 8, "k": 5}, {}),
     "hindsight": ("hindsight", {**TRUNKS, "k": 5}, {}),
     "iql": ("iql", TRUNKS, {}),

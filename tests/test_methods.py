@@ -37,6 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "qrl": {**TRUNKS, "latent": 16},
     "crl": {**TRUNKS, "latent": 8},
     **{name: {**TRUNKS, "dim": 4, "phi_hidden": (16, 16)} for name in methods.MODULES if name.startswith("iql-")},
+    "nearest": {"rows": 300, "batch": 32},
     "opal": {"hidden": (16,), "actor_hidden": (16, 16), "dim": 4, "gru": 8, "k": 4, "batch": 32},
     "iql": {**TRUNKS, "k": 3},
 }
@@ -44,8 +45,9 @@ NAMES = sorted(methods.MODULES)
 # Names that share a file differ in a loss, which has tests of its own, not in how they run: the suite runs one of them.
 FIRST = [name for name in NAMES if name == min(n for n in NAMES if methods.MODULES[n][0] == methods.MODULES[name][0])]
 # How several seeds are mapped, rows are fed and images are read is the affair of the loop and of the encoders: the
-# suite has a method of each kind of rows (transitions, goals, segments, rewards). `-m slow` has all the rest.
-OF_EACH_KIND = ("gc-bc", "hilp", "iql", "opal")
+# suite has a method of each kind of rows (transitions, goals, segments, rewards) and one that keeps them. `-m slow` has
+# all the rest.
+OF_EACH_KIND = ("gc-bc", "hilp", "iql", "nearest", "opal")
 SHARED = (testing.check_seeds, testing.check_stream, testing.check_trees)
 
 

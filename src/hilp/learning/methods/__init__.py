@@ -19,8 +19,8 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from hilp import plugins
-from hilp.errors import HilpError, nearest, require_name
+from hilp import errors, plugins
+from hilp.errors import HilpError, require_name
 from hilp.learning import configs
 
 OTHER_FEATURES = ("lap", "fdm", "ae", "idm", "cl", "rand")  # of successor features
@@ -41,6 +41,7 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "qrl": ("hilp.learning.methods.qrl", {}),
     "crl": ("hilp.learning.methods.crl", {}),
     **{f"iql-{kind}": ("hilp.learning.methods.iql", {"features": kind}) for kind in ("fdm", "lap", "rand")},
+    "nearest": ("hilp.learning.methods.nearest", {}),
     "opal": ("hilp.learning.methods.opal", {}),
     "iql": ("hilp.learning.methods.reward_iql", {}),
 }
@@ -63,7 +64,7 @@ def module(name: str) -> ModuleType:
     if name not in MODULES:
         brought = _plugins()
         if name not in brought:
-            raise HilpError(f"unknown method '{name}': {nearest(name, names())}")
+            raise HilpError(f"unknown method '{name}': {errors.nearest(name, names())}")
         register(name, brought[name])
     path = MODULES[name][0]
     try:
@@ -100,7 +101,7 @@ def name_of(config: Any) -> str:
         path, values = MODULES[name] if name in MODULES else (_plugins()[name], {})
         if type(config).__module__ == path and all(getattr(config, key) == value for key, value in values.items()):
             return name
-    raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', names())}")
+    raise HilpError(f"{type(config).__name__} is not the config of a method: {errors.nearest('', names())}")
 
 
 def stages(config: Any) -> tuple[configs.Stage, ...]:
