@@ -22,6 +22,7 @@ OfEight = Annotated[int, "at least 1", "a multiple of 8"]
 Sizes = Annotated[tuple[int, ...], "sizes of at least 1"]
 TwoSizes = Annotated[tuple[int, int], "two sizes of at least 1"]
 NonNegative = Annotated[float, "at least 0"]
+AutoNonNegative = Annotated[float, "at least 0", AUTO]
 Positive = Annotated[float, "above 0"]
 Fraction = Annotated[float, "between 0 and 1"]
 AutoFraction = Annotated[float, "between 0 and 1", AUTO]  # or "auto", until training finds the one that fits its data
@@ -106,8 +107,9 @@ class SuccessorConfig(BaseConfig):
     tau: Share = 0.01  # EMA of their targets
     noise: NonNegative = 0.2  # TD3's smoothing of actions
     noise_clip: NonNegative = 0.3  # the noise is cut here
-    # Of staying with the data's actions, for logs that show few others; not in the paper.
-    bc_weight: NonNegative = dataclasses.field(default=0.0, metadata=LATER)
+    # Of staying with the data's actions, for logs that show few others ("auto": where near states act alike); not in
+    # the paper.
+    bc_weight: AutoNonNegative = dataclasses.field(default=0.0, metadata=LATER)
     augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
 

@@ -84,6 +84,7 @@ LAPTOP_SUCCESSORS: dict[str, Any] = {
     "batch": 256,
     "lr": 3e-4,
     "normalize": True,
+    "bc_weight": "auto",
     "steps": 20_000,
 }
 

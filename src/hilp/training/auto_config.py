@@ -22,7 +22,11 @@ AHEAD = "k"  # rows that a skill of hindsight sums up
 TARGETS = 0.5  # share of commands that are targets for what is observed, from which a log is one of positions
 ALIKE = 0.8  # of the autocorrelation over one row that is left over a chunk
 LONGEST_CHUNK = 16
-COMPARED = 20_000  # rows whose actions are held against later ones
+COMPARED = 20_000  # rows whose actions are held against later ones, or against those of near states
+BC_WEIGHT = "bc_weight"
+NARROW = 0.6  # of the spread of all actions: where near states differ by less, a log shows few others
+STAYING = 0.3  # the weight of staying with the actions of such a log
+ASKED = 500  # states whose nearest ones are looked for
 GROWTH = 2 / 3  # of updates with phi's horizon (docs/results/mazes.md, maps of one's own)
 
 
@@ -59,6 +63,10 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     if AHEAD in keys:
         config = configs.changed(config, {AHEAD: gait.stride_rows(data) or gait.LENGTHS[0]})
         lines.append(f"skills sum up {config.k} rows")
+    if BC_WEIGHT in keys:
+        weight, line = bc_weight_for(data)
+        config = configs.changed(config, {BC_WEIGHT: weight})
+        lines += [] if line is None else [line]
     return Resolved(config, data, "; ".join(lines) or None)
 
 
@@ -73,6 +81,48 @@ def method_for(data: Dataset) -> tuple[str, str | None]:
     return "hindsight", "this data is of a body that walks: trained with hindsight (--method hilp overrules)"
 
 
+def bc_weight_for(data: Dataset) -> tuple[float, str | None]:
+    """How much an actor that climbs Q shall stay with the data's actions, and a line where it shall.
+
+    Q is not to be trusted for actions that a log never shows: where all near states act alike, climbing it makes a
+    robot fall over. Data of random or exploring actions shows all kinds, and needs no such term.
+    """
+    share = action_spread(data)
+    if share is None or share >= NARROW:
+        return 0.0, None
+    told = f"near states act alike (actions differ by {share:.2f} of what those of any two states do)"
+    return STAYING, f"{told}: actors stay with the data's (bc_weight {STAYING:g})"
+
+
+def action_spread(data: Dataset) -> float | None:
+    """E|a_i - a_j|^2 / (2 Var[a]), j the nearest state to i of another episode: 1 where near states act at random.
+
+    Columns count in units of their deviation. None where there is one episode, nothing but pictures, or one action.
+    """
+    parts, rows = _numbers(data), data.transition_rows
+    if not parts or data.episodes < 2:
+        return None
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.choice(rows, min(COMPARED, len(rows)), replace=False))
+    episode = np.searchsorted(data.starts, rows, side="right")
+    seen = np.concatenate([np.asarray(part[rows], np.float32) for part in parts], axis=1)
+    deviation = seen.std(axis=0)
+    seen = (seen - seen.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    actions = np.asarray(data.actions[rows], np.float64)
+    at = rng.choice(len(rows), min(ASKED, len(rows)), replace=False)
+    apart = np.square(seen).sum(axis=1) - 2.0 * seen[at] @ seen.T  # but for what is the same for all of a row
+    apart[episode[at][:, None] == episode] = np.inf
+    differ = np.square(actions[at] - actions[apart.argmin(axis=1)]).sum(axis=1).mean()
+    usual = 2.0 * actions.var(axis=0).sum()
+    return float(differ / usual) if usual > 0 else None
+
+
+def _numbers(data: Dataset) -> list[Any]:
+    """The parts of observations that are vectors of numbers."""
+    parts = trees.named(data.observations, "").values()
+    return [part for part in parts if part.dtype != np.uint8 and part.ndim == 2]
+
+
 def chunk_for(data: Dataset) -> tuple[int, str | None]:
     """How many actions to answer at once, and a line where that is more than one.
 
@@ -80,7 +130,7 @@ def chunk_for(data: Dataset) -> tuple[int, str | None]:
     to stand still. Where most commands are targets for what is observed, it answers as many as stay alike; elsewhere
     actions are fresh at each step, and it answers one.
     """
-    parts = [part for part in trees.named(data.observations, "").values() if part.dtype != np.uint8 and part.ndim == 2]
+    parts = _numbers(data)
     if not parts:
         return 1, None
     seen, actions = parts[0], data.actions
