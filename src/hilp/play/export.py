@@ -174,7 +174,6 @@ def packed(array: np.ndarray) -> dict[str, Any]:
     """An array as text; whole numbers in as few bytes as hold them."""
     kind = array.dtype
     if kind.kind in "iu":
-        sizes = map(np.dtype, ("uint8", "uint16", "uint32"))
-        kind = next(one for one in sizes if array.max(initial=0) <= np.iinfo(one).max)
+        kind = np.min_scalar_type(array.max(initial=0))
     content = np.ascontiguousarray(array, kind.newbyteorder("<")).tobytes()
     return {"kind": kind.name, "shape": list(array.shape), "base64": base64.b64encode(content).decode()}
