@@ -19,6 +19,7 @@ import hilp
 from hilp.errors import HilpError
 from hilp.evaluation.evaluate import make_prompt
 from hilp.play import export, scene
+from hilp.play import page as pages
 from hilp.prompts import formulas, specs
 from hilp.tasks import maze
 from test_export import untrained
@@ -70,7 +71,7 @@ def wait(page: Any, expression: str, seconds: float = 60) -> None:
 def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
     """Writes the page of a stage and opens it from its file; at the end, no page may have complained."""
     said: list[str] = []
-    pages = []
+    shown = []
 
     def open_page(stage: scene.Stage, width: int = 1280, height: int = 900) -> Any:
         path = tmp_path_factory.mktemp("page") / "play.html"
@@ -81,11 +82,11 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         page.on("request", lambda one: said.append(one.url) if not one.url.startswith(("file:", "data:")) else None)
         page.goto(path.as_uri())
         wait(page, "window.hilpPlay && hilpPlay.state.frame !== null")
-        pages.append(page)
+        shown.append(page)
         return page
 
     yield open_page
-    for page in pages:
+    for page in shown:
         page.close()
     assert said == []
 
@@ -180,7 +181,8 @@ def test_the_maze_steps_to_the_same_bits(name: str, page: Any) -> None:
     places[:500] = np.round(places[:500] / 0.2) * 0.2 + 0.1  # in contact with walls, where they are free
     places = np.where(world.valid(places)[:, None], places, world.starts(rng, 5_000))
     walk = """([rows, places, actions]) => { const maze = new hilpLocal.Maze(rows);
-      return places.map((place, n) => [maze.isFree(place), ...maze.step(maze.step(place, actions[n]), actions[n])]); }"""
+      const twice = (place, action) => maze.step(maze.step(place, action), action);
+      return places.map((place, n) => [maze.isFree(place), ...twice(place, actions[n])]); }"""
     found = np.array(page.evaluate(walk, [world.map_text.split("\n"), places.tolist(), actions.tolist()]), np.float64)
     assert found[:, 0].all()
     assert (found[:, 1:] == world.step(world.step(places, actions), actions)).all()
@@ -194,7 +196,8 @@ FORMULAS = (
     "x", "-x**2", "2**-1 + x", "x - before(x)", "1 - 2 - 3*x", "8 / 2 / 2 * y", "-7 % 3 + x % 2", "not x > 3 and y > 2",
     "1 < x < 3", "x if y > 3 else -x if y > 2 else 0", "norm(observation - before(observation))", "observation[-1]",
     "sum(observation[0:2:1]) + mean(action)", "min(x, y, 3) - max(observation)", "clip(x, 2, 3) * sign(action[0])",
-    "dot(observation, action)", "(x - 1)**0.5 if x >= 1 else 0", "abs(sin(x)) + exp(-y) or 0", "1e-1*x + .5 - 2.", PAINT,
+    "dot(observation, action)", "(x - 1)**0.5 if x >= 1 else 0", "abs(sin(x)) + exp(-y) or 0", "1e-1*x + .5 - 2.",
+    PAINT,
 )  # fmt: skip
 
 
@@ -222,8 +225,8 @@ def test_formulas_refuse_what_python_refuses(text: str, page: Any, stage: scene.
     with pytest.raises(HilpError):
         python()
     said = page.evaluate(
-        """(text) => { try { hilpLocal.backend.simulation.receive({ type: "prompt", id: 1, spec: { kind: "reward", reward: text } });
-      return null; } catch (error) { return error.message; } }""",
+        """(text) => { const message = { type: "prompt", id: 1, spec: { kind: "reward", reward: text } };
+      try { hilpLocal.backend.simulation.receive(message); return null; } catch (error) { return error.message; } }""",
         text,
     )
     assert said and "\n" not in said and "undefined" not in said and "is not a function" not in said
@@ -366,9 +369,9 @@ def test_what_fits_into_no_page_is_refused(
 
 
 @pytest.mark.skipif(NODE is None, reason="there is no node: apt-get install nodejs")
-def test_the_scripts_are_valid_strict_javascript(tmp_path: Path) -> None:
-    for name in export.SCRIPTS:
-        path = Path(export.__file__).parent / name
+def test_the_scripts_run_no_text_as_code() -> None:
+    for name in pages.LOCAL:
+        path = pages.HERE / name
         assert path.read_text().split("\n", 3)[0].startswith("// ")
         subprocess.run([str(NODE), "--check", str(path)], check=True, capture_output=True)
         assert not re.search(r"\beval\(|new Function|innerHTML", path.read_text())
