@@ -1,7 +1,8 @@
 """Pages of the site that are not files in docs/, made when mkdocs builds it (a hook of mkdocs.yml).
 
 The home page is README.md, with links as seen from docs/; the changes and how to contribute likewise; the notebook with
-its stored outputs; the list of modules and the drawings of the import graph from the sources as they are.
+its stored outputs; the playground of play.md; the list of modules and the drawings of the import graph from the sources
+as they are.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import lzma
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 import import_graph
+from hilp.play.page import without_server
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -46,6 +49,8 @@ def generated() -> Iterator[tuple[str, str | bytes]]:
     for notebook in sorted((ROOT / "examples").glob("*.ipynb")):
         yield from notebook_page(notebook)
     yield "modules.md", modules_page()
+    note = lzma.decompress((ROOT / "docs" / "playground.json.xz").read_bytes())
+    yield "playground.html", without_server(note.decode())
     found = import_graph.imports()
     for name, draw in {"rooms": import_graph.draw_rooms, "modules": import_graph.draw_modules}.items():
         drawing = io.BytesIO()

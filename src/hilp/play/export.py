@@ -25,11 +25,8 @@ from hilp.prompts.reward import graph_samples
 from hilp.prompts.specs import RewardOptions
 from hilp.tasks.maze import REGION_RADIUS, Maze, maps
 
-SCRIPTS = ("programs.js", "planning.js", "formulas.js", "prompts.js", "local.js")
 RULES = ("act", "encode", "goal_skill", "cumulant", "backward", "project", "distance", "goal_direction")
 NAMED = 1e-5  # how far a named reward may be from its formula
-# Nothing is fetched from anywhere, and nothing is sent.
-GUARD = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def write(stage: Stage, out: str | Path) -> dict[str, Any]:
@@ -45,9 +42,12 @@ def write(stage: Stage, out: str | Path) -> dict[str, Any]:
 
 def html(stage: Stage) -> str:
     """The page, with what it needs of a policy and its maze."""
-    note = json.dumps(described(stage), separators=(",", ":"))
-    text = page.html([f"window.hilpNote = {note};\n", *map(page.read, SCRIPTS)])
-    return text.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{GUARD}">', 1)
+    return page.without_server(as_json(stage))
+
+
+def as_json(stage: Stage) -> str:
+    """What a page holds, as text: a literal of JavaScript too, where infinity has the same name."""
+    return json.dumps(described(stage), separators=(",", ":"))
 
 
 def described(stage: Stage) -> dict[str, Any]:
@@ -174,7 +174,6 @@ def packed(array: np.ndarray) -> dict[str, Any]:
     """An array as text; whole numbers in as few bytes as hold them."""
     kind = array.dtype
     if kind.kind in "iu":
-        sizes = map(np.dtype, ("uint8", "uint16", "uint32"))
-        kind = next(one for one in sizes if array.max(initial=0) <= np.iinfo(one).max)
+        kind = np.min_scalar_type(array.max(initial=0))
     content = np.ascontiguousarray(array, kind.newbyteorder("<")).tobytes()
     return {"kind": kind.name, "shape": list(array.shape), "base64": base64.b64encode(content).decode()}

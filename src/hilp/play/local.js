@@ -79,7 +79,7 @@ window.hilpLocal = (() => {
 
   // ---- the simulation, as hilp.play.simulation has it --------------------------------------------------------------------
 
-  const SLOTS = 2, MOST_STEPS = 1000, FASTEST = 120, SEGMENT = 25, PLANNED = 5;
+  const SLOTS = 2, MOST_STEPS = 1000, FASTEST = 120, SEGMENT = 25, PLANNED = 5, PUSH = 5;
   const rounded = (value, digits) => (Number.isFinite(value) ? Number(value.toFixed(digits)) : null);
   const placed = (xy, digits = 3) => Array.from(xy, (value) => rounded(f32(value), digits));
   const isPlace = (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite);
@@ -93,7 +93,7 @@ window.hilpLocal = (() => {
     }
 
     receive(message) {
-      const known = { hello: "hello", prompt: "prompt", agents: "begin", move: "move", control: "control", segments: "segments" };
+      const known = { hello: "hello", prompt: "prompt", agents: "begin", move: "move", push: "push", control: "control", segments: "segments" };
       if (!Object.hasOwn(known, message.type)) throw new Error(`there is no message '${message.type}'`);
       return this[known[message.type]](message) || [];
     }
@@ -118,18 +118,25 @@ window.hilpLocal = (() => {
       const wanted = starts || Array.from({ length: count }, () => null), own = slots || wanted.map(() => 0);
       if (!(wanted.length >= 1 && wanted.length <= this.note.scene.agents)) throw new Error(`there are 1 to ${this.note.scene.agents} agents at once`);
       if (own.length !== wanted.length || !own.every((slot) => slot === 0 || slot === 1)) throw new Error("slots are 0 or 1, one for each agent");
-      this.agents = wanted.map((start, n) => this.agent(start, own[n], n));
+      const order = own.map((slot, n) => own.slice(0, n).filter((one) => one === slot).length); // those of two slots begin alike
+      this.agents = wanted.map((start, n) => this.agent(start, own[n], order[n]));
       this.forget();
     }
 
     move({ agent, to }) {
       const old = this.agents[agent];
       if (!old) throw new Error(`there is no agent ${agent}: they are 0 to ${this.agents.length - 1}`);
-      const moved = this.agent(to, old.slot, agent), slot = this.slots[old.slot];
+      const moved = this.agent(this.free(to, "start"), old.slot, agent), slot = this.slots[old.slot];
       moved.start = old.start || moved.start;
       this.agents[agent] = moved;
       slot.plannedAt = -1;
       if (slot.prompt) slot.prompt.reset(agent);
+    }
+
+    // All agents are pushed the same way, so that two of them can be compared.
+    push({ seed = 0 }) {
+      const angle = 2 * Math.PI * generator(seed)(), way = [Math.cos(angle), Math.sin(angle)], most = Math.max(...way.map(Math.abs));
+      for (const agent of this.agents) Object.assign(agent, { push: way.map((value) => value / most), pushed: PUSH, reached: false });
     }
 
     control({ run, speed, seed, restart, step }) {
@@ -139,7 +146,7 @@ window.hilpLocal = (() => {
         this.speed = speed;
       }
       if (seed !== undefined) this.seed = seed;
-      if (restart) { this.agents = this.agents.map(({ start, slot }, n) => this.agent(start, slot, n)); this.forget(); }
+      if (restart) this.begin({ starts: this.agents.map(({ start }) => start), slots: this.agents.map(({ slot }) => slot) });
       for (let n = 0; n < Math.min(step || 0, MOST_STEPS); n++) this.advance();
     }
 
@@ -157,7 +164,7 @@ window.hilpLocal = (() => {
     // ---- names ----
 
     goal(goal) {
-      if (isPlace(goal)) return goal;
+      if (isPlace(goal)) return this.free(goal, "goal");
       const row = /^\s*row:(\d+)\s*$/.exec(goal), { policy } = this;
       if (row && Number(row[1]) < policy.count) return policy.observations.subarray(row[1] * policy.wide, (Number(row[1]) + 1) * policy.wide);
       throw new Error("a goal of this page is a place on its map, or a row of its data such as row:0");
@@ -172,10 +179,15 @@ window.hilpLocal = (() => {
 
     // ---- the world ----
 
+    free(place, name) {
+      if (isPlace(place) && this.maze.isFree(place)) return place;
+      throw new Error(`the ${name} ${JSON.stringify(place)} is not a free position x,y of ${this.note.scene.task}: it is off the map or in a wall`);
+    }
+
+    // From a place, or, where it is null, from one that the seed and the number say.
     agent(start, slot, number) {
-      if (start !== null && start !== undefined && !(isPlace(start) && this.maze.isFree(start))) throw new Error(`the start ${JSON.stringify(start)} is not a free position x,y of ${this.note.scene.task}: it is off the map or in a wall`);
-      const xy = start || this.maze.start(generator(1000 * this.seed + number));
-      return { xy: [...xy], start: start || null, slot, reached: false };
+      const xy = start === null ? this.maze.start(generator(1000 * this.seed + number)) : this.free(start, "start");
+      return { xy: [...xy], start, slot, reached: false, push: null, pushed: 0 };
     }
 
     forget() {
@@ -183,18 +195,20 @@ window.hilpLocal = (() => {
       for (const slot of this.slots) { slot.plannedAt = -1; if (slot.prompt) slot.prompt.reset(); }
     }
 
-    get isMoving() { return this.agents.some((agent) => this.slots[agent.slot].prompt && !agent.reached); }
+    canMove(agent) { return agent.pushed > 0 || (this.slots[agent.slot].prompt !== null && !agent.reached); }
+    get isMoving() { return this.agents.some((agent) => this.canMove(agent)); }
 
     advance() {
       this.slots.forEach(({ prompt, goal }, number) => {
-        const rows = [...this.agents.keys()].filter((n) => this.agents[n].slot === number && !this.agents[n].reached);
-        if (!prompt || !rows.length) return;
+        const rows = [...this.agents.keys()].filter((n) => this.agents[n].slot === number && this.canMove(this.agents[n]));
+        if (!rows.length) return;
         const seen = Float32Array.from(rows.flatMap((n) => this.agents[n].xy));
-        const actions = this.policy.act(seen, prompt.skills(seen, rows, this.random));
+        const actions = prompt ? this.policy.act(seen, prompt.skills(seen, rows, this.random)) : null;
         rows.forEach((n, k) => {
-          const agent = this.agents[n];
-          agent.xy = this.maze.step(agent.xy, actions.subarray(2 * k, 2 * k + 2));
-          agent.reached = goal !== null && Math.hypot(f32(agent.xy[0]) - goal[0], f32(agent.xy[1]) - goal[1]) <= REACHED;
+          const agent = this.agents[n], pushed = agent.pushed > 0;
+          agent.xy = this.maze.step(agent.xy, pushed ? agent.push : actions.subarray(2 * k, 2 * k + 2));
+          agent.pushed = Math.max(0, agent.pushed - 1);
+          agent.reached = !agent.pushed && Boolean(goal) && Math.hypot(f32(agent.xy[0]) - goal[0], f32(agent.xy[1]) - goal[1]) <= REACHED;
         });
       });
       this.steps += 1;
@@ -203,7 +217,7 @@ window.hilpLocal = (() => {
     // ---- what a page shows ----
 
     frame() {
-      const agents = this.agents.map(({ xy, slot, reached }) => ({ place: placed(xy, 4), slot, reached, over: false, state: placed(xy, 4) }));
+      const agents = this.agents.map(({ xy, slot, reached }) => ({ place: placed(xy, 4), slot, reached, over: false, state: xy.map(f32) }));
       return { type: "frame", step: this.steps, run: this.run, speed: this.speed, agents, ways: this.slots.map((slot, number) => this.way(slot, number)) };
     }
 
@@ -251,34 +265,34 @@ window.hilpLocal = (() => {
   // ---- the backend ----------------------------------------------------------------------------------------------------
 
   const LATE = 0.25; // seconds of steps that are made up for
+  const BUSY = 20; // milliseconds of steps in a turn, so that the page stays quick
 
-  // What page.js speaks to: messages in, answers and frames out, a step whenever one is due.
-  function start(note) {
+  // What page.js speaks to: messages go in by `send`, answers and frames out by `receive`, a step whenever one is due.
+  function connect(note, receive) {
     const simulation = new Simulation(note), inbox = [];
-    const backend = { onmessage: null, simulation, send(message) { inbox.push(message); } };
     let due = 0, changed = false;
-    function turn(now) {
-      requestAnimationFrame(turn);
-      try {
-        while (inbox.length) { changed = true; due = Math.max(due, now); answer(inbox.shift()); }
-        if (simulation.run && simulation.isMoving) {
-          due = Math.max(due, now - 1000 * LATE);
-          const until = performance.now() + 20;
-          for (; due <= now && simulation.isMoving && performance.now() < until; due += 1000 / simulation.speed) { simulation.advance(); changed = true; }
-        } else due = now;
-        simulation.policy.warm();
-        if (changed && simulation.agents.length) { changed = false; backend.onmessage(simulation.frame()); }
-      } catch (error) { simulation.run = false; backend.onmessage({ type: "error", message: error.message }); }
-    }
     function answer(message) {
       try {
-        simulation.receive(message).forEach((one) => backend.onmessage(one));
-      } catch (error) { backend.onmessage({ type: "error", message: error.message, id: message.id }); }
+        simulation.receive(message).forEach(receive);
+      } catch (error) { receive({ type: "error", message: error.message, id: message.id }); }
+    }
+    function step(now) {
+      if (!simulation.run || !simulation.isMoving) { due = now; return; }
+      due = Math.max(due, now - 1000 * LATE);
+      const until = performance.now() + BUSY;
+      for (; due <= now && simulation.isMoving && performance.now() < until; due += 1000 / simulation.speed) { simulation.advance(); changed = true; }
+    }
+    function turn(now) {
+      requestAnimationFrame(turn);
+      while (inbox.length) { changed = true; answer(inbox.shift()); }
+      try { step(now); } catch (error) { simulation.run = false; receive({ type: "error", message: error.message }); }
+      simulation.policy.warm();
+      if (changed && simulation.agents.length) { changed = false; receive(simulation.frame()); }
     }
     requestAnimationFrame(turn);
-    return backend;
+    return { send: (message) => inbox.push(message), simulation };
   }
 
-  return { start, Simulation, Maze };
+  return { connect, Maze };
 })();
-window.hilpBackend = window.hilpLocal.start(window.hilpNote);
+window.hilpConnect = (receive) => (window.hilpLocal.backend = window.hilpLocal.connect(window.hilpNote, receive));

@@ -5,6 +5,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SCRIPTS = ("draw.js", "gif.js", "home.js", "page.js")
+LOCAL = ("programs.js", "planning.js", "formulas.js", "prompts.js", "local.js")  # what takes the server's place
+# Nothing is fetched from anywhere, and nothing is sent.
+GUARD = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def html(before: Sequence[str] = (), nonce: str = "") -> str:
@@ -14,6 +17,12 @@ def html(before: Sequence[str] = (), nonce: str = "") -> str:
     scripts = [script.replace("</script", "<\\/script") for script in [*before, *map(read, SCRIPTS)]]
     tags = "\n".join(f"<script{own}>\n{script}</script>" for script in scripts)
     return read("page.html").replace("<!-- style -->", style).replace("<!-- scripts -->", tags)
+
+
+def without_server(note: str) -> str:
+    """The page with a policy and its maze inside. note: the JSON that `hilp.play.export.described` gives."""
+    text = html([f"window.hilpNote = {note};\n", *map(read, LOCAL)])
+    return text.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{GUARD}">', 1)
 
 
 def read(name: str) -> str:
