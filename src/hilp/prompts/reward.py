@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
     labelled samples, or None: the policy's own bank.
     """
     if isinstance(function, str):
-        function = formula(policy.spec, policy.observation_parts, function)
+        function = formula(policy.spec, policy.observation_parts, function, angles_of(policy.transform))
     if options.rule == "graph":
         require_graph(policy)
         return _on_graph(policy, data, function, options)
@@ -76,6 +76,7 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
                 stacklevel=3,
             )
             return on_graph
+    _warn_of_mean(policy, labelled, z, options.intercept)
     if r2 < POOR_FIT:
         warnings.warn(
             f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; "
@@ -115,7 +116,7 @@ def _fit(policy: Agent, labelled: "Labelled", intercept: bool) -> tuple[np.ndarr
     """The direction of a reward, and how much of it a direction expresses.
 
     Without an intercept, as in the paper, the mean of the reward is explained by the mean of the features. A policy
-    cannot earn more or less of a constant, so where the two fits disagree there is a warning.
+    cannot earn more or less of a constant: `_warn_of_mean`.
     """
     rewards, features = labelled.rewards, labelled.features(policy)
     if not np.isfinite(features).all():
@@ -125,15 +126,24 @@ def _fit(policy: Agent, labelled: "Labelled", intercept: bool) -> tuple[np.ndarr
     z, r2 = least_squares(x, r)
     if policy.has_rule("backward"):
         z = r @ features / len(r)
-    elif not intercept and cosine(z, least_squares(*fits[True])[0]) < OTHER_WAY:
+    if not np.any(z):
+        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
+    return z, r2
+
+
+def _warn_of_mean(policy: Agent, labelled: "Labelled", z: np.ndarray, intercept: bool) -> None:
+    """Warn where the mean of a reward decides its direction; where a direction is what becomes of it."""
+    rewards = labelled.rewards
+    if intercept or policy.has_rule("backward"):
+        return
+    features = labelled.features(policy)
+    centred, _ = least_squares(features - features.mean(axis=0), rewards - rewards.mean())
+    if cosine(z, centred) < OTHER_WAY:
         warnings.warn(
             f"the mean of this reward ({rewards.mean():.3g}), not its differences, decides this prompt: subtract it, "
             "or pass intercept=True (--intercept)",
             stacklevel=4,
         )
-    if not np.any(z):
-        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
-    return z, r2
 
 
 def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph_reward.GraphRewardPrompt:
@@ -278,10 +288,17 @@ def _checked(policy: Agent, labelled: Labelled) -> Labelled:
     return labelled
 
 
-def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:
+def angles_of(transform: Any) -> Sequence[tuple[int, float]]:
+    """The columns that networks see as angles, with their periods."""
+    return () if transform is None else transform.angles
+
+
+def formula(
+    spec: Spec, observation_parts: Parts, text: str, angles: Sequence[tuple[int, float]] = ()
+) -> RewardFunction:
     """The reward of a formula over the named parts of an observation; of images it knows nothing."""
     if not spec.parts:
-        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim)
+        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim, angles=angles)
     parts = tuple((name, shape) for name, shape, kind in spec.parts if kind != "uint8")
     size = sum(math.prod(shape) for _, shape in parts)
     on_vectors = formulas.reward(text, parts, size, spec.action_dim)
