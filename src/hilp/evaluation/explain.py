@@ -31,6 +31,20 @@ def explain_diagnosis(result: Numbers) -> list[str]:
     return exact + (_learned_words(result["learned"], result) if "learned" in result else [])
 
 
+def explain_without_distances(policy: Any) -> list[str]:
+    """What is known of a policy whose method learns no distances."""
+    rules = {"goals": ("goal_skill",), "rewards": ("cumulant", "backward"), "skills": ("project",)}
+    takes = [name for name, any_of in rules.items() if any(policy.has_rule(rule) for rule in any_of)]
+    about = policy.provenance
+    trained = "" if about.steps is None else f" It was trained for {about.steps:,} updates on {about.data}."
+    return [
+        f"{policy.method} does not learn distances: there is nothing to compare with steps.{trained}",
+        f"It takes {' and '.join(takes)}; `hilp evaluate` counts what it reaches in a task."
+        if takes
+        else "It was trained for one task: `hilp evaluate` counts what it reaches there.",
+    ]
+
+
 def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     """What data that a policy has not seen says of it: numbers of `held_out.measure`, a plan each."""
     first = plans[0]

@@ -11,7 +11,7 @@ import numpy as np
 
 from hilp.data import timescale
 from hilp.data.dataset import Dataset
-from hilp.errors import say
+from hilp.errors import HilpError, say
 from hilp.learning import configs
 from hilp.presets import Preset
 
@@ -35,7 +35,12 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     if not keys:
         return Resolved(config, data)
     stride_open = HORIZON in keys and _stride_open(data)
-    values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
+    begun = before.get("config") or {}
+    if not isinstance(begun, Mapping):
+        raise HilpError(
+            f"the config in run.json is no config, but {begun!r:.60}: restore it, or train in another folder"
+        )
+    values = {key: value for key, value in begun.items() if key in keys}
     stride = before.get("stride", 1)
     if len(values) == len(keys) and type(stride) is int and stride >= 1:
         return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
