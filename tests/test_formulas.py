@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +469,45 @@ def test_the_room_has_no_way_to_run_text() -> None:
     tree = ast.parse(Path(formulas.__file__).read_text("utf-8"))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not names & {"eval", "exec", "compile", "getattr", "__import__", "globals", "locals", "vars", "open"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("yaw - before(yaw)", [0.2, -0.2]),
+        ("before(yaw) - yaw", [-0.2, 0.2]),
+        ("observation[1] - before(observation[1])", [0.2, -0.2]),
+        ("(yaw - before(yaw)) + x - before(x)", [6.2, 5.8]),
+        ("x - before(x)", [6.0, 6.0]),
+        ("sum(observation - before(observation))", [6.2, 5.8]),
+        ("yaw - 2*before(yaw)", [-3.1 - 6.2, 3.1 + 6.2]),
+    ],
+)
+def test_the_difference_of_an_angle_is_the_shorter_way_round(text: str, wanted: list[float]) -> None:
+    turn = 2 * np.pi
+    s, s2 = np.array([[0.0, 3.1], [0.0, -3.1]]), np.array([[6.0, 3.3 - turn], [6.0, turn - 3.3]])
+    made = formulas.reward(text, (("x", ()), ("yaw", ())), 2, 1, angles=((1, turn),))
+    found = made(s, np.zeros((2, 1)), s2, None)
+    if "2*" in text:
+        wanted = [s2[0, 1] - 6.2, s2[1, 1] + 6.2]
+    np.testing.assert_allclose(found, wanted, atol=1e-9)
+
+
+def test_what_an_angle_gains_in_a_step_is_the_shorter_way_round() -> None:
+    made = formulas.reward("yaw", (("x", ()), ("yaw", ())), 2, 1, angles=((1, 360.0),))
+    assert made.change is not None
+    gained = made.change(np.array([[0.0, 350.0]]), np.zeros((1, 1)), np.array([[0.0, 10.0]]), None)
+    assert gained.tolist() == [20.0]
+
+
+def test_deep_brackets_do_not_take_the_stack_of_a_small_thread() -> None:
+    """In a process of its own: what fails here is a crash."""
+    code = (
+        "import threading; from hilp.prompts import formulas; threading.stack_size(256 * 1024)\n"
+        "def read():\n"
+        "    try: formulas.reward('(' * 190 + 'observation[0]' + ')' * 190, (), 1, 1)\n"
+        "    except Exception as error: print(type(error).__name__, error)\n"
+        "thread = threading.Thread(target=read); thread.start(); thread.join()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("HilpError") and "nested deeper" in done.stdout

@@ -15,7 +15,7 @@ from hilp import cli, runs
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.evaluation import explain, held_out, rows
-from hilp.training import loop, options
+from hilp.training import loop, options, progress
 
 SMALL = hilp.HILP(
     dim=4, hidden=(32, 32), actor_hidden=(32, 32), batch=128, lr=3e-3, phi_discount=0.95, goal_discount=0.95,
@@ -202,11 +202,24 @@ def test_a_run_that_ends_while_phi_moves_says_so(
     assert hilp.FoundationPolicy.load(tmp_path / "run").provenance.moving == policy.provenance.moving
 
 
-def test_minutes_bound_a_run(tmp_path: Path) -> None:
+def test_the_clock_tells_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
+    line = progress.Progress(10**9, seconds=60.0)
+    for second in (1.0, 2.0):
+        line.advance(5, {}, {}, second)
+    shown = capsys.readouterr().err
+    assert "ETA 58 s" in shown and "training 10 " in shown and "000" not in shown.split("/s")[0]
+
+
+def test_minutes_bound_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = hilp.load(carts(episodes=10))
     policy = hilp.pretrain(SMALL, data, steps=10**6, minutes=0.01, out=tmp_path / "run", quiet=True)
     ended = policy.provenance.steps
     assert ended is not None and 0 < ended < 10**6
+    monkeypatch.setattr(options, "LEAST_SECONDS", 0.05)
+    hilp.pretrain(SMALL, data, steps=10**9, minutes=0.02, out=tmp_path / "logged", quiet=True)
+    rows = (tmp_path / "logged" / "metrics.jsonl").read_text().splitlines()
+    assert len(rows) >= 3, "rows by the clock, not by updates that never come"
     again = hilp.pretrain(SMALL, data, steps=10**6, minutes=0.01, out=tmp_path / "run", resume=True, quiet=True)
     assert again.provenance.steps == ended  # its time is over
     for wrong in (0.0, -1.0, float("nan")):

@@ -38,6 +38,11 @@ def find(path: Path) -> Path:
         if (folder / CONFIG).is_file():
             return folder
     _require_one_seed(path)
+    if (path / PROMPT).is_file():
+        raise HilpError(
+            f"{path} holds the high level of a hierarchy, a prompt, and no policy: name the policy that it belongs to, "
+            f"and the prompt with --load {path / PROMPT}"
+        )
     if (path / RUN).is_file():
         raise HilpError(f"{path} has no policy yet: its training has not finished, continue it with --resume")
     if not path.exists():

@@ -180,5 +180,8 @@ class Progress:
         return ", ".join(f"{self.count(state)} {state}" for state in ("done", "running", "waiting", "failed"))
 
     def time_left(self) -> str:
-        seconds = self.bars.tasks[self._all].time_remaining
+        whole = self.bars.tasks[self._all]
+        if whole.completed >= (whole.total or 0) and self.count("running"):
+            return "all updates are done, cells evaluate"  # for which there is no pace
+        seconds = whole.time_remaining
         return "ETA unknown" if seconds is None else f"ETA {timedelta(seconds=int(seconds))}"

@@ -13,7 +13,7 @@ from hilp.prompts.specs import Goal, Reward, Saved
 
 with common.WhenUsed():
     from hilp.data import dataset
-    from hilp.evaluation import evaluate, explain, held_out, setup, trajectories
+    from hilp.evaluation import behaviour, evaluate, explain, held_out, setup, trajectories
     from hilp.evaluation import rows as files
     from hilp.report import page, video
 
@@ -93,6 +93,8 @@ def show(flags: Evaluate, rows: list[Row], seeds: int) -> None:
         return common.print_json(*rows)
     table = page.aggregate_table if seeds else page.results_table
     common.print_table(*table(rows), title=rows[0]["task"] + (f", {seeds} seeds" if seeds else ""))
+    for sentence in dict.fromkeys(words for row in rows for words in behaviour.words(row)):
+        print(f"- {printable(sentence)}")
     if "held_out" in rows[0] and not seeds:
         for sentence in explain.explain_held_out([row["held_out"] for row in rows]):
             print(f"- {printable(sentence)}")

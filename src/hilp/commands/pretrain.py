@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
 
 AUTO = "auto"
-MOST_AUTO = 5  # times the preset's updates that --steps auto and --minutes go on for at most
+MOST_AUTO = 5  # times the preset's updates that --steps auto goes on for at most
+MOST_TIMED = 10_000  # the same of --minutes, which the clock ends long before
+SHORT = 0.5  # of the preset's updates: a run of --minutes that ended before gets a word
 HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
 
@@ -66,7 +68,8 @@ class Pretrain(TrainFlags):
     """gradient updates, or 'auto': until distances among states stop changing (default: the preset's, more where data
     takes long to cross; with --resume what the run was begun with)"""
     minutes: float | None = None
-    """stop after so many minutes of training, those before --resume included"""
+    """stop training after so many minutes, those before --resume included; to read data, to measure and to save the
+    policy take a little more"""
     bank: int | None = None
     """states kept in the policy for planning (default: the preset's)"""
     validation: float | None = None
@@ -148,6 +151,12 @@ def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[Foun
         return common.print_json({**found, "steps": policies[0].provenance.steps, "preset": flags.preset})
     for sentence in explain.explain_held_out([row["held_out"] for row in rows]) if rows else []:
         print(f"- {printable(sentence)}")
+    usual, done = presets.preset(flags.method, flags.preset, data.task).steps, policies[0].provenance.steps or 1
+    if flags.minutes is not None and done < SHORT * usual:
+        print(
+            f"- {flags.minutes:g} minutes were enough for {done:,} updates, {done / usual:.0%} of the preset's "
+            f"{usual:,}: go on with --resume --minutes {flags.minutes * math.ceil(usual / done):g}"
+        )
     count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
 
@@ -173,7 +182,7 @@ def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Da
     begun = as_begun(flags) if flags.resume else {}
     steps = begun.get("steps", flags.steps)
     if steps is None:
-        steps = MOST_AUTO * preset.steps if flags.minutes else auto_config.updates(preset, config, data, flags.json)
+        steps = MOST_TIMED * preset.steps if flags.minutes else auto_config.updates(preset, config, data, flags.json)
     validation = begun.get("validation") if flags.validation is None else flags.validation
     if validation is None:
         validation = HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0

@@ -40,7 +40,8 @@ def result_of(flags: Any) -> Result:
         prompt, result["earned before"], result["earned adapted"] = adapted(flags, policy, world, prompt)
     for name, shown in (("r2", "r2"), ("agreement", "preferences explained")):
         if getattr(prompt, name, None) is not None:
-            result[shown] = getattr(prompt, name)
+            of_model = name == "r2" and prompt.kind == "graph"  # and no promise of what is earned
+            result["r2 of the model of the reward" if of_model else shown] = getattr(prompt, name)
     if world is None:
         result |= act_once(flags, policy, prompt)
     else:
@@ -127,7 +128,7 @@ def make_prompt(flags: Any, kind: str, policy: FoundationPolicy, world: Any | No
         return policy.goal(goal.observation, **spec.options()), goal
     if kind == "reward":
         options = flags.with_options(specs.Reward()).options()
-        return policy.reward(data, setup.reward_of(text, policy, world), **options), None
+        return policy.reward(data, setup.reward_of(text, policy, world, data), **options), None
     if kind == "labels":
         samples = labelled_samples(text, part_names(policy))
         return policy.prompt(flags.with_options(specs.Reward()), samples), None
@@ -229,7 +230,8 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> Result:
     def shown(part: np.ndarray) -> Any:
         return f"{' x '.join(map(str, part.shape))} bytes" if part.dtype == np.uint8 else part.reshape(-1).tolist()
 
-    batch = trees.over(lambda rows: rows[:1], policy.bank.observations)
+    row = np.random.default_rng(flags.seed).integers(max(1, len(policy.bank)), size=1)
+    batch = trees.over(lambda rows: rows[row] if len(rows) else rows[:1], policy.bank.observations)
     if flags.start:
         batch = common.numbers(flags.start, "--start")[None]
     at = trees.over(lambda rows: rows[0], batch)

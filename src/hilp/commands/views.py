@@ -63,10 +63,12 @@ class Diagnose(common.OfPolicy, common.Reading):
     def __call__(self) -> None:
         policy, _ = common.load_policy(self.run)
         world = setup.task_if_known(policy, self.task)
-        kept = runs.held_out(Path(self.run)) if policy.has_rule("goal_direction") else None
+        has_distances = policy.has_rule("goal_direction")
+        has_goals = has_distances or policy.has_rule("goal_skill")
+        kept = runs.held_out(Path(self.run)) if has_goals else None
         data = common.read_as_trained(self.run, self.data, self) if self.data else None
         unseen = None if kept is None else held_out.measure(policy, dataset.Dataset.open(kept), seed=self.seed)
-        if world is None and data is None and unseen is not None:
+        if not has_distances or (world is None and data is None and unseen is not None):
             result: dict[str, Any] = diagnosis.about(policy, self.seed)
         else:
             result = diagnosis.diagnose(policy, world, data, steps=self.steps, seed=self.seed, quiet=self.json)
@@ -74,8 +76,12 @@ class Diagnose(common.OfPolicy, common.Reading):
             result["held_out"] = unseen
         if self.json:
             return common.print_json(result)
-        sentences = explain.explain_diagnosis(result)
-        if unseen is not None:
+        sentences = explain.explain_diagnosis(result) + (
+            [] if has_distances else explain.explain_without_distances(policy)
+        )
+        if unseen is not None and not has_distances:
+            sentences += explain.explain_held_out([{**unseen, **plan} for plan in unseen["plans"]])
+        elif unseen is not None:
             sentences += explain.explain_unseen(unseen, diagnosis.training_summary(policy, data))
         for sentence in sentences:
             print(f"- {printable(sentence)}")

@@ -10,7 +10,7 @@ import numpy as np
 from hilp import tasks
 from hilp.data.dataset import Dataset, require_dataset
 from hilp.errors import HilpError, require_count, require_name, require_seed, require_switch, some
-from hilp.evaluation import rollouts
+from hilp.evaluation import behaviour, rollouts
 from hilp.evaluation.rollouts import Rollout, rollout_goals, rollout_reward
 from hilp.evaluation.rows import Row
 from hilp.evaluation.setup import TARGET, acting_task, resolve_goal, reward_function, reward_of, task_for_policy
@@ -91,6 +91,7 @@ def evaluate_with_rollouts(
                 prompt = make_prompt(policy, one, world, data, seed) if isinstance(one, Reward) else made
             outcome, rollout = _under_reward(policy, world, target, prompt, episodes, seed, adapt)
             row |= outcome
+        row["behaviour"] = behaviour.behaviour(policy, rollout)
         if random:
             key = target or str(one.goal)
             if key not in by_chance:
@@ -196,7 +197,7 @@ def make_prompt(
         spec, goal = resolve_goal(one, policy, world, seed=seed)
         return policy.goal(goal.observation, **spec.options())
     if isinstance(one, Reward) and one.reward is not None:
-        return policy.reward(data, reward_of(one.reward, policy, world), **one.options())
+        return policy.reward(data, reward_of(one.reward, policy, world, data), **one.options())
     return policy.prompt(one, data) if isinstance(one, Spec) else one
 
 

@@ -16,6 +16,7 @@ BIASED = 0.15  # relative error of the mean distance that is worth a word
 SATURATED_SHARE = 0.3  # of distances at their longest that deserve a word
 LONGEST = 0.995  # a discount of phi that is not worth raising
 POOR_TIME = 0.5  # rank correlation with observed time, which detours keep low
+CARRIES = 0.5  # share of stretches of the data that an estimate must be able to play again
 AGREES = 0.6  # of actions, where chance is a half
 LISTENS = 0.3  # of the data's spread of actions: an actor whose actions move less hardly hears its prompt
 COLLAPSED = "All latent distances are equal: phi has collapsed or was never trained."
@@ -43,6 +44,20 @@ def explain_listening(found: float) -> str:
     )
 
 
+def explain_without_distances(policy: Any) -> list[str]:
+    """What is known of a policy whose method learns no distances."""
+    rules = {"goals": ("goal_skill",), "rewards": ("cumulant", "backward"), "skills": ("project",)}
+    takes = [name for name, any_of in rules.items() if any(policy.has_rule(rule) for rule in any_of)]
+    about = policy.provenance
+    trained = "" if about.steps is None else f" It was trained for {about.steps:,} updates on {about.data}."
+    return [
+        f"{policy.method} does not learn distances: there is nothing to compare with steps.{trained}",
+        f"It takes {' and '.join(takes)}; `hilp evaluate` counts what it reaches in a task."
+        if takes
+        else "It was trained for one task: `hilp evaluate` counts what it reaches there.",
+    ]
+
+
 def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     """What data that a policy has not seen says of it: numbers of `held_out.measure`, a plan each."""
     first = plans[0]
@@ -54,20 +69,44 @@ def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
         plain, detours = first["plain_correlation"], "trajectories with detours keep it below 1"
         compared = "" if plain is None else f" (plain distance of observations: {plain:.2f}); {detours}"
         told.append(f"{ALIKE.format('observed time', first['time_correlation'])}{compared}.")
+    return [*told, _agreement_words(plans), *_estimate_words(plans)]
+
+
+def _agreement_words(plans: Sequence[Numbers]) -> str:
+    """Of the plan that is advised: that of another one would be a promise that nobody keeps."""
     agreeing = {plan["plan"]: plan["agreement"] for plan in plans if plan.get("agreement") is not None}
-    best = max(agreeing, key=lambda plan: agreeing[plan], default=None)
-    compared = "Hardly any trajectory goes anywhere without detours: there are no actions to compare with."
-    if best is not None:
-        compared = (
-            f"On steps that went to a later state without detours the policy acts in the same direction in "
-            f"{_percent(agreeing[best])} (plan {best}; by chance 50%)."
+    advised = plans[0]["advised_plan"]
+    if plans[0].get("targets"):
+        return (
+            f"{plans[0]['targets']} of the commands are targets of columns, which are near the state whatever a policy "
+            "wants: directions of actions say nothing here and are not compared."
         )
+    if not agreeing:
+        return "Hardly any trajectory goes anywhere without detours: there are no actions to compare with."
+    shown = advised if advised in agreeing else next(iter(agreeing))
+    return (
+        f"On steps that went to a later state without detours the policy acts in the same direction in "
+        f"{_percent(agreeing[shown])} (plan {shown}; by chance 50%)."
+    )
+
+
+def _estimate_words(plans: Sequence[Numbers]) -> list[str]:
+    first = plans[0]
+    replayed = first.get("replayed")
+    world = (
+        f"a world in which a command does what the most similar one did in the most similar state, typically "
+        f"{first['neighbour_distance']:.1f} steps away"
+    )
+    if replayed is not None and replayed < CARRIES:
+        return [
+            f"The estimated success says nothing here: in {world}, even the data's own commands lead where they led in "
+            f"{_percent(replayed)} of stretches only. Try the policy in a simulator or on the robot."
+        ]
+    if not any(plan.get("reached_any", True) for plan in plans):
+        return [f"No goal is reached in {world}; goals are seldom hit so exactly, so it says little of the policy."]
     return [
-        *told,
-        compared,
-        f"The estimated success is that of a world in which a command does what the most similar one did in the most "
-        f"similar state, typically {first['neighbour_distance']:.1f} steps away: it tells plans apart better than it "
-        "tells how good they are, and knows nothing of what the data never tried.",
+        f"The estimated success is that of {world}: it tells plans apart better than it tells how good they are, and "
+        "knows nothing of what the data never tried.",
         f"Of the plans, it advises plan {first['advised_plan']} for this policy.",
     ]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.data.dataset import Dataset
+from hilp.data.measures import position_commands
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import stats, theory
 from hilp.evaluation.evaluate import default_plans, describe
@@ -26,6 +27,7 @@ PAIRS = 4000  # of a state and a later one
 ACTED = 500  # of them that the policy acts on
 EPISODES = 40  # in the world of observed transitions, a plan
 MOST_STEPS = 200  # of such an episode
+REPLAYED, STRETCHES = 10, 100  # steps of a stretch of the data that is played again in that world, and how many
 MODEL_ROWS = 20_000  # transitions that make up that world
 ALIKE = 12  # states near one, among which the most similar command is looked for
 LOST = 4.0  # steps of usual length from the nearest state, beyond which it is taken for that state
@@ -63,11 +65,14 @@ def measure(
         about_time, expected = against_time(policy, data, first, later, rng, seed)
         found |= about_time
         direct &= later - first <= DETOUR * np.maximum(expected, 1.0)
-    pairs = np.flatnonzero(direct)[:ACTED]
+    # A target is near the state that it is given in, wherever it leads: all policies agree on these.
+    aimed = np.flatnonzero(direct)[: 0 if _targets(data) else ACTED]
     world = Neighbours(policy, data, seed)
+    found["targets"] = len(_targets(data))
+    found["replayed"] = world.replayed(data, rng)
     starts, goals = (_at(data.observations, rng.choice(data.rows, episodes)) for _ in range(2))
     found["plans"] = [
-        {"plan": plan, **agreement(policy, data, first[pairs], later[pairs], plan), **world.run(starts, goals, plan)}
+        {"plan": plan, **agreement(policy, data, first[aimed], later[aimed], plan), **world.run(starts, goals, plan)}
         for plan in plans
     ]
     return {**found, "neighbour_distance": world.typical_distance, "advised_plan": advised(found["plans"])}
@@ -151,6 +156,19 @@ class Neighbours:
         self.most_steps = min(MOST_STEPS, 3 * horizon(policy))
         self.typical_distance: float | None = None
 
+    def replayed(self, data: Dataset, rng: np.random.Generator) -> float | None:
+        """Share of stretches of the data whose own commands lead here to where they led: what can be told at all."""
+        long = np.flatnonzero(np.asarray(data.lengths) > REPLAYED)
+        if not len(long):
+            return None
+        chosen = rng.choice(long, STRETCHES)
+        first = data.starts[chosen] + rng.integers(0, np.asarray(data.lengths)[chosen] - REPLAYED)
+        here = _at(data.observations, first)
+        for ahead in range(REPLAYED):
+            here, _ = self.step(here, _scaled(self.policy, data.acted(first + ahead)))
+        away = _flat(self.policy, here) - _flat(self.policy, _at(data.observations, first + REPLAYED))
+        return float(np.mean(np.linalg.norm(away, axis=1) <= NEAR * self.step_length))
+
     def run(self, starts: trees.Tree, goals: trees.Tree, plan: int | str) -> Numbers:
         """Episodes from `starts` to `goals`, and how many of them arrive, in how many steps."""
         prompt = self.policy.goal(goals, plan=plan)
@@ -200,6 +218,12 @@ def advised(plans: Sequence[Numbers]) -> int | str:
     quickest = min(plan["estimated_steps"] for plan in plans)
     good = [plan["plan"] for plan in plans if plan["estimated_steps"] <= ALMOST * max(1.0, quickest)]
     return next((plan for plan in SIMPLEST if plan in good), good[0])
+
+
+def _targets(data: Dataset) -> dict[int, int]:
+    """Actions that are targets of observation columns."""
+    plain = not isinstance(data.observations, dict)
+    return position_commands(np.asarray(data.observations), np.asarray(data.actions)) if plain else {}
 
 
 def _at(observations: trees.Tree, rows: np.ndarray) -> trees.Tree:

@@ -36,6 +36,12 @@ class Rollout:
     actions: Sequence[np.ndarray] = ()  # of each step [episodes, act]
     alive: Sequence[np.ndarray] = ()  # before each step, bool [episodes]: those that their task has not ended
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # extra columns after each step [steps, episodes]
+    earned: np.ndarray | None = None  # what each step earned [steps, episodes], under a reward
+
+    @property
+    def reached_goal(self) -> np.ndarray:
+        """Episodes that ended at their goal, bool [episodes]: under a reward there is none."""
+        return self.reached & ~np.isnan(self.goals).all(axis=-1)
 
     def episode(self, number: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Observations [length + 1, obs] of one of them, and the states of its simulator [length, p], to film it."""
@@ -210,7 +216,8 @@ def _gains(world: tasks.Task, name: str, rollout: Rollout) -> Scored:
         "possible": possible.tolist(),
         "steps": REWARD_STEPS,
     }
-    return row, replace(rollout, reached=gain >= 0.5 * possible)
+    height = np.stack([potential(seen) for seen in path[1:]])
+    return row, replace(rollout, reached=gain >= 0.5 * possible, earned=height)
 
 
 def _returns(policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int) -> Scored:
@@ -228,10 +235,21 @@ def _returns(policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any
         "episodes": episodes,
         "outcomes": returns.tolist(),
         "steps": world.max_steps,
+        **_about_steps(rollout),
         **_falls(running),
         **(world.held(name, path, running) if hasattr(world, "held") else {}),
     }
     return row, replace(rollout, reached=np.zeros(episodes, bool) if best is None else returns >= 0.5 * best)
+
+
+def _about_steps(rollout: Rollout) -> Outcome:
+    """The most that a step earned, a mean of episodes; what was earned before any were charged, where some were."""
+    assert rollout.earned is not None
+    alive = np.asarray(rollout.alive, bool)
+    best = np.where(alive, rollout.earned, -np.inf).max(axis=0)
+    raw = rollout.earned.sum(axis=0)
+    found: Outcome = {"largest": float(best.mean())}
+    return found if np.array_equal(raw, charged(rollout.earned, alive)) else {**found, "uncharged": float(raw.mean())}
 
 
 def run_returns(
@@ -244,11 +262,21 @@ def run_returns(
     running = world.episodes(np.random.default_rng(seed), episodes)
     act = at_random if policy is None else _actor(policy, running, prompt)
     rollout = roll(running, act, world.max_steps, world.extra_columns)
-    path, returns = rollout.observations, np.zeros(episodes)
+    path, earned = rollout.observations, np.zeros((len(rollout.actions), episodes))
     for step, (alive, actions) in enumerate(zip(rollout.alive, rollout.actions, strict=True)):
         extras = Extras({}, {name: column[step] for name, column in rollout.columns.items()}, world.name)
-        returns += alive * apply_reward(reward, path[step], actions, path[step + 1], extras)
-    return returns, rollout, running
+        earned[step] = alive * apply_reward(reward, path[step], actions, path[step + 1], extras)
+    return charged(earned, np.asarray(rollout.alive, bool)), replace(rollout, earned=earned), running
+
+
+def charged(earned: np.ndarray, alive: np.ndarray) -> np.ndarray:
+    """Returns [episodes] of what steps earned; both steps x episodes.
+
+    An episode that ended early is charged for the steps that it missed where it lost by the step: else, where rewards
+    are negative, one that falls at once would be the best.
+    """
+    lived = np.maximum(alive.sum(axis=0), 1)
+    return earned.sum(axis=0) + np.minimum(earned.sum(axis=0) / lived, 0.0) * (len(earned) - lived)
 
 
 def episode_return(

@@ -62,14 +62,19 @@ def reward_function(world: Any, name: str) -> RewardFunction:
     return lambda s, a, s2: potential(s2) - potential(s)
 
 
-def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
-    """The reward that a text names or is the formula of; over parts, images among them, the policy reads it itself."""
+def reward_of(text: str, policy: FoundationPolicy, world: Any | None, data: Dataset | None = None) -> Any:
+    """The reward that a text names or is the formula of; over parts, images among them, the policy reads it itself.
+
+    data: whose extra columns, else those of the policy's bank, a formula may name.
+    """
     columns = {} if world is None else dict(world.columns)
-    parts = [*columns, *dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]
+    extras = policy.bank.next_extras if data is None else data.extras
+    parts = [*columns, *dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts), *(extras or {})]
     named = named_reward(text, parts, world)
     if named is not None or policy.spec.parts:
         return named or text
-    return formulas.reward(text, policy.observation_parts, policy.spec.observation_dim, policy.spec.action_dim, columns)
+    sizes, angles = (policy.spec.observation_dim, policy.spec.action_dim), reward_prompts.angles_of(policy.transform)
+    return formulas.reward(text, policy.observation_parts, *sizes, columns, angles)
 
 
 def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFunction | None:
@@ -96,8 +101,12 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
         fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts
         world = rendering.for_data(world, data) if fits else None
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts), *data.extras]
-    function = named_reward(reward, names, world) or reward_prompts.formula(spec, data.observation_parts, reward)
+    function = named_reward(reward, names, world) or _formula(data, spec, reward)
     return rewards.label(data, function, **reward_shift(world, reward, shift, ends))
+
+
+def _formula(data: Dataset, spec: Spec, text: str) -> RewardFunction:
+    return reward_prompts.formula(spec, data.observation_parts, text, reward_prompts.angles_of(data.transform))
 
 
 def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:

@@ -20,6 +20,7 @@ and `action` always mean the whole, also where a part has that name.
 
 import ast
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ from hilp.prompts.agent import Parts
 
 LONGEST = 2000  # characters
 DEEPEST = 100  # levels of the syntax tree; Python's own stack must hold them, and a sum of n terms has n
+BRACKETS = 50  # in brackets: Python's parser takes the stack of its thread for each, which may be a small one
 TOO_DEEP = f"it is nested deeper than {DEEPEST} levels: write a function"
 SHOWN_FORMULA, SHOWN_PIECE = 120, 60  # characters in an error
 
@@ -51,13 +53,20 @@ class Formula:
 
 
 def reward(
-    text: str, parts: Parts, observation_dim: int, action_dim: int, columns: Mapping[str, int] | None = None
+    text: str,
+    parts: Parts,
+    observation_dim: int,
+    action_dim: int,
+    columns: Mapping[str, int] | None = None,
+    angles: Sequence[tuple[int, float]] = (),
 ) -> Formula:
     """The reward of a formula; `columns` are more names of single numbers of an observation.
 
+    angles: columns of the observation that wrap, with their periods: x - before(x) is the shorter way round.
+
     What is wrong whatever the data is an error here; what depends on extra columns is one when the function is called.
     """
-    reader = _Reader(text, parts, observation_dim, columns or {})
+    reader = _Reader(text, parts, observation_dim, columns or {}, dict(angles))
     evaluate = reader.read()
 
     def function(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Extras) -> np.ndarray:
@@ -79,8 +88,12 @@ def reward(
         return Formula(reader.text, function)
     first = reader.text if reader.text.isidentifier() else f"({reader.text})"
     text = f"{first} - before({reader.text})"
-    change = Formula(text, lambda s, a, s2, x: function(s, a, s2, x) - function(s2, a, s, x))
-    return Formula(reader.text, function, change)
+    wrap = reader.wrap_of_all
+
+    def gained(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Extras) -> np.ndarray:
+        return wrap(function(s, a, s2, extras) - function(s2, a, s, extras))
+
+    return Formula(reader.text, function, Formula(text, gained))
 
 
 class _Transitions(NamedTuple):
@@ -187,7 +200,9 @@ REFUSED: dict[type[ast.AST], str] = {
 class _Reader:
     """One formula, on its way from text to numpy operations."""
 
-    def __init__(self, text: str, parts: Parts, observation_dim: int, columns: Mapping[str, int]) -> None:
+    def __init__(
+        self, text: str, parts: Parts, observation_dim: int, columns: Mapping[str, int], angles: Mapping[int, float]
+    ) -> None:
         if not isinstance(text, str):
             raise HilpError(f"a reward formula is text, such as 'height - 0.1*norm(action)', not {type(text).__name__}")
         self.text = " ".join(text.split())  # one line, so that a formula may be folded in a file
@@ -198,6 +213,8 @@ class _Reader:
             self.columns[name] = begin, shape
             begin += math.prod(shape)
         self.columns = {name: (at, ()) for name, at in columns.items()} | self.columns
+        self._periods = np.array([[angles.get(column, 0.0) for column in range(observation_dim)]])
+        self.wrap_of_all: _Function = np.positive  # of the difference of the whole formula, where it is an angle
         self.is_of_a_state = True  # so far: neither the action nor before() is in it
         if parts and begin != observation_dim:
             raise self.error(f"the parts of an observation have {begin} numbers, but an observation {observation_dim}")
@@ -213,6 +230,9 @@ class _Reader:
             raise self.error(f"it has {len(self.text)} characters, at most {LONGEST} are allowed: write a function")
         if "#" in self.text:
             raise self.error("comments ('#') are not allowed")
+        opened = itertools.accumulate((letter in "([{") - (letter in ")]}") for letter in self.text)
+        if max(opened) > BRACKETS:
+            raise self.error(TOO_DEEP)
         try:
             with warnings.catch_warnings():  # of Python to programmers, about spaces and backslashes
                 warnings.simplefilter("ignore")
@@ -225,7 +245,30 @@ class _Reader:
             raise self.error(TOO_DEEP) from None
         except ValueError as error:
             raise self.error(f"it holds a character that cannot be in a formula ({error})") from None
+        self.wrap_of_all = self._wrap(tree.body)
         return self._piece(tree.body, 1, False)
+
+    def _wrap(self, node: ast.expr) -> _Function:
+        """What makes differences of a piece those of angles, where it is nothing but columns of which some wrap."""
+        chosen = node
+        while isinstance(chosen, ast.Subscript):
+            chosen = chosen.value
+        name = chosen.id if isinstance(chosen, ast.Name) else ""
+        if not self._periods.any() or (name != "observation" and name not in self.columns):
+            return np.positive
+        known = _Transitions(self._periods, self._periods, self._periods, None)  # type: ignore[arg-type]
+        periods = self._piece(node, 1, False)(known)[0]  # as the columns are chosen, so are their periods
+        whole = np.where(periods > 0, periods, np.inf)
+        return lambda step: step - np.where(periods > 0, periods, 0.0) * np.round(step / whole)
+
+    def _minus(self, node: ast.BinOp) -> _Function:
+        """The difference of two pieces; of an angle after and before a step, the shorter way round."""
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            match other:
+                case ast.Call(func=ast.Name(id="before"), args=[same]) if ast.dump(same) == ast.dump(one):
+                    wrap = self._wrap(one)
+                    return lambda after, before: wrap(np.subtract(after, before))
+        return np.subtract
 
     def _piece(self, node: ast.expr, depth: int, is_before: bool) -> _Piece:
         if depth > DEEPEST:
@@ -239,6 +282,8 @@ class _Reader:
                 return self._number(node)
             case ast.Name():
                 return self._name(node, is_before)
+            case ast.BinOp(op=ast.Sub()):
+                return self._apply(node, self._minus(node), [inner(node.left), inner(node.right)])
             case ast.BinOp():
                 return self._apply(node, self._operator(node.op, node), [inner(node.left), inner(node.right)])
             case ast.UnaryOp():

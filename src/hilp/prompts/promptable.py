@@ -24,6 +24,7 @@ from hilp.storage.arrays import read_arrays
 Arrays = Mapping[str, np.ndarray]
 Note = Mapping[str, Any]
 DEEPEST = 20  # prompts in prompts
+LARGEST_SKILL = 1e6  # numbers of a skill: those of policies have a length of 1, or of the root of their number
 CHUNKS = "_chunks"  # the attribute of a prompt that remembers what its agents are playing, reset as all memories are
 
 
@@ -258,7 +259,10 @@ class _Reader:
                 window = self._spec(note, specs.Follow).window
                 return policy.follow(trees.unnamed(arrays, "trajectory"), window)
             case "skill":
-                return SkillPrompt(policy, arrays["z"], note["r2"], note.get("agreement"), self._spec(note))
+                z = policy._skills(arrays["z"], Batch(np.zeros((1, 1)), single=True))[0]
+                if np.abs(z).max(initial=0.0) > LARGEST_SKILL:
+                    raise ValueError("its skill is no direction that a policy has")
+                return SkillPrompt(policy, np.array(z), note["r2"], note.get("agreement"), self._spec(note))
             case "prior":
                 return policy.prompt(self._spec(note, specs.Prior))
             case "hierarchy":
@@ -268,6 +272,8 @@ class _Reader:
                 return graph_reward.loaded(policy, arrays, note, self._spec(note))
             case "adapted":
                 offset = np.asarray(arrays["offset"], np.float32)
+                if offset.shape != (policy.skill_dim,) or not np.abs(offset).max(initial=0.0) <= LARGEST_SKILL:
+                    raise ValueError("its offset is none of this policy's skills")
                 return AdaptedPrompt(policy, self._part("first", arrays, note), offset)
             case "sum":
                 parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]

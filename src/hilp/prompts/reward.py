@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
     labelled samples, or None: the policy's own bank.
     """
     if isinstance(function, str):
-        function = formula(policy.spec, policy.observation_parts, function)
+        function = formula(policy.spec, policy.observation_parts, function, angles_of(policy.transform))
     if options.rule == "graph":
         require_graph(policy)
         return _on_graph(policy, data, function, options)
@@ -291,10 +291,17 @@ def _checked(policy: Agent, labelled: Labelled) -> Labelled:
     return labelled
 
 
-def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:
+def angles_of(transform: Any) -> Sequence[tuple[int, float]]:
+    """The columns that networks see as angles, with their periods."""
+    return () if transform is None else transform.angles
+
+
+def formula(
+    spec: Spec, observation_parts: Parts, text: str, angles: Sequence[tuple[int, float]] = ()
+) -> RewardFunction:
     """The reward of a formula over the named parts of an observation; of images it knows nothing."""
     if not spec.parts:
-        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim)
+        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim, angles=angles)
     parts = tuple((name, shape) for name, shape, kind in spec.parts if kind != "uint8")
     size = sum(math.prod(shape) for _, shape in parts)
     on_vectors = formulas.reward(text, parts, size, spec.action_dim)

@@ -85,20 +85,23 @@ def _read(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
     return read(path) if path.is_file() else []
 
 
+COUNTS = {**{name: name for name in files.TALLIES}, "largest": "largest reward of a step"}  # where rows have them
+
+
 def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table that is printed and put on the page."""
     headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
-    counts = [name for name in files.TALLIES if any(name in row for row in rows)]
+    shown = {name: head for name, head in COUNTS.items() if any(name in row for row in rows)}
     compared = any("random" in row for row in rows)
     lines = []
     for row in rows:
-        length, r2 = row.get("mean_length_of_successes"), row.get("r2")
+        length, r2 = row.get("mean_length_of_successes"), _fit_of(row)
         number = _number(row["metric"])
         line = [_prompt(row), number(row["score"]), _range(number, files.interval_of(row)), row["episodes"]]
         line += [None if length is None else f"{length:.1f}", None if r2 is None else f"{r2:.2f}"]
-        line += [row.get(name) for name in counts]
+        line += [f"{value:.4g}" if isinstance(value := row.get(name), float) else value for name in shown]
         lines.append([*line, number(row["random"]) if "random" in row else None] if compared else line)
-    return [*headers, *counts, *(["random actions"] if compared else [])], lines
+    return [*headers, *shown.values(), *(["random actions"] if compared else [])], lines
 
 
 def _prompt(row: Row) -> str:
@@ -150,7 +153,13 @@ def _results(rows: list[Row], title: str) -> Section:
 def _label(row: Row) -> str:
     if row["prompt"] == "goal":
         return f"{row['plan']}{files.option_words(files.options(row))}"
-    return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
+    r2 = _fit_of(row)
+    return row["reward"] + ("" if r2 is None else f" (R² {r2:.2f})")
+
+
+def _fit_of(row: Row) -> float | None:
+    """How much of a reward its prompt expresses. A graph's own R² is of a model of the reward, whatever is earned."""
+    return None if row.get("rule") == "graph" else row.get("r2")
 
 
 def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:

@@ -12,7 +12,7 @@ import numpy as np
 from hilp import trees
 from hilp.data import gait, measures, timescale
 from hilp.data.dataset import Dataset
-from hilp.errors import say
+from hilp.errors import HilpError, say
 from hilp.learning import configs
 from hilp.presets import Preset
 
@@ -44,7 +44,12 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     if not keys:
         return Resolved(config, data)
     stride_open = HORIZON in keys and AHEAD not in keys and _stride_open(data)  # a gait is not subsampled
-    values = configs.known(config, before.get("config") or {}, keys)
+    begun = before.get("config") or {}
+    if not isinstance(begun, Mapping):
+        raise HilpError(
+            f"the config in run.json is no config, but {begun!r:.60}: restore it, or train in another folder"
+        )
+    values = configs.known(config, begun, keys)
     stride = before.get("stride", 1)
     if len(values) == len(keys) and type(stride) is int and stride >= 1:
         return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))

@@ -142,7 +142,9 @@ def require_same(start: int, identity: str, problem: HilpError | None = None) ->
         raise HilpError(f"processes go on from updates {some(starts)}: all must see the same folder of the run")
 
 
-def agreed(chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:
-    """The next chunk and whether the run is over as in the first process, whose clock counts; stop, if any is to."""
-    found = _gathered(chunk, over, stop)
-    return int(found[0, 0]), bool(found[0, 1]), bool(found[:, 2].any())
+def agreed(chunk: int, over: bool, due: bool, stop: bool) -> tuple[int, bool, bool, bool]:
+    """The next chunk, and whether the run is over and a row of metrics due, as in the first process, whose clock
+    counts; stop, if any is to.
+    """
+    found = _gathered(chunk, over, due, stop)
+    return int(found[0, 0]), bool(found[0, 1]), bool(found[0, 2]), bool(found[:, 3].any())

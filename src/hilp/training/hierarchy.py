@@ -74,7 +74,7 @@ def hierarchy(
     config = own_config(policy, data, usual.config if config is None else config, k)
     options = TrainOptions(require_count("steps", usual.steps if steps is None else steps), **keywords)
     if isinstance(reward, str):
-        named, reward = named or reward, reward_prompts.formula(policy.spec, policy.observation_parts, reward)
+        named, reward = named or reward, _formula(policy, reward)
     labelled = rewards.label(data, reward, shift=shift, ends=ends)
     run = loop.prepare(config, with_skills(policy, labelled, config.k), options)
     run.about = {
@@ -109,6 +109,11 @@ def own_config(policy: FoundationPolicy, data: Dataset, config: Any, k: int | No
     if config.k > longest:
         raise HilpError(f"k={config.k} is longer than every episode of {data.name} (the longest has {longest} steps)")
     return config
+
+
+def _formula(policy: FoundationPolicy, text: str) -> Any:
+    angles = reward_prompts.angles_of(policy.transform)
+    return reward_prompts.formula(policy.spec, policy.observation_parts, text, angles)
 
 
 def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:

@@ -111,7 +111,9 @@ class Session:
         convergence.note = note.get("convergence") or convergence.note  # none where the run was not watched before
         if run.fit_line is not None and not options.quiet:
             say(run.fit_line)
-        progress = Progress(options.updates, step, options.quiet, self.verb)
+        limit = None if options.minutes is None else 60 * options.minutes
+        progress = Progress(options.updates, step, options.quiet, self.verb, limit)
+        before, began_at, logged_at, done = self.seconds, time.perf_counter(), self.seconds, step
         chunk, over = 1, self._over(step)
         with progress, stop_requests() as stops, enough_memory(writer.own_folder, step):
             while not over:
@@ -120,14 +122,17 @@ class Session:
                 state, means = run.advance(state, step, count)
                 took = time.perf_counter() - began
                 step += count
-                self.seconds += took
+                self.seconds = before + time.perf_counter() - began_at  # validation and evaluations included
                 if step % self.pace.convergence == 0:
                     convergence.check(state)
                 # The next chunk grows slowly, because the first one compiles.
                 chunk = int(min(max(1, CHUNK_SECONDS * count / took), 2 * chunk + 8))
-                chunk, over, stop = distributed.agreed(chunk, self._over(step), bool(stops))
-                progress.advance(count, scalars(means), self._evaluation)
-                self._report(state, step, count, means, over, progress.rate)
+                due = over or step % self.pace.log == 0 or self.seconds - logged_at >= options.log_seconds
+                chunk, over, due, stop = distributed.agreed(chunk, self._over(step), due, bool(stops))
+                progress.advance(count, scalars(means), self._evaluation, self.seconds)
+                self._report(state, step, count, means, step - done if due or over else 0, progress.rate)
+                if due or over:
+                    logged_at, done = self.seconds, step
                 if step % self.pace.checkpoint == 0 or over or writer.late or stop:
                     writer.save(state, step, self._note())
                 if stop:
@@ -149,8 +154,8 @@ class Session:
         watched = {"convergence": self.convergence.note} if self.convergence.watches else {}
         return {**watched, **({} if self.options.minutes is None else {"seconds": self.seconds})}
 
-    def _report(self, state: Any, step: int, count: int, means: Means, over: bool, rate: float) -> None:
-        """Evaluate the policy and write a row of metrics where these are due."""
+    def _report(self, state: Any, step: int, count: int, means: Means, logged: int, rate: float) -> None:
+        """Evaluate the policy and write a row of metrics where these are due; logged: updates that a row is about."""
         options, run, writer = self.options, self.run, self.writer
         if options.evaluate is not None and step % self.pace.evaluate == 0 and step > run.last_stage_begins:
             policy = run.policies(state, step)[0]
@@ -158,10 +163,10 @@ class Session:
         if writer.folder is None and options.on_metrics is None:
             return
         writer.waiting.append((count, means))
-        if step % self.pace.log == 0 or over:
+        if logged:
             seen = {} if self.convergence.change is None else {"phi_change": self.convergence.change}
             seen |= run.listening(state, step)
-            more = {**run.validate(state, step, self.pace.log), **self._evaluation, **self._evaluated, **seen}
+            more = {**run.validate(state, step, logged), **self._evaluation, **self._evaluated, **seen}
             self._notify(writer.log(step, {**more, "steps_per_second": round(rate, 3)}), state)
 
     def _notify(self, row: dict[str, float], state: Any) -> None:

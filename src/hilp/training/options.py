@@ -1,5 +1,6 @@
 """The options of a training, checked when they are made."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # flags are read before anything slow is imported
 AUTO_STEPS = 40_000  # the most updates of a run that ends by itself
 CONVERGENCE_EVERY = 1000  # updates between two checks of convergence, where they decide about the end
 CHECKS_PER_RUN = 8  # of convergence, in a run that ends after a fixed number of updates
+LEAST_SECONDS = 2.0  # between two rows of metrics of a run that a clock ends
 LINES_PER_RUN = 100  # rows of metrics, unless log_every says otherwise
 # Options that are whole numbers, and the least of each; some of them need not be said.
 COUNTS = {"seed": 0, "seeds": 1, "keep": 1, "bank": 0, "devices": 1, "log_every": 1, "checkpoint_every": 1,
@@ -67,7 +69,7 @@ class TrainOptions(RunOptions):
     most_steps: int = AUTO_STEPS
     """updates at most, where steps is "auto"."""
     minutes: float | None = None
-    """stop after this long, time before a resume included"""
+    """stop after this long, time before a resume included; measuring and saving the policy come after it"""
     out: str | os.PathLike[str] | None = None
     """folder of the run; without one nothing is written"""
     bank: int = 50_000
@@ -129,13 +131,19 @@ class TrainOptions(RunOptions):
 
     @property
     def pace(self) -> Pace:
-        updates = self.updates
+        timed = self.minutes is not None  # how many updates there will be is not known
+        updates = min(self.updates, AUTO_STEPS) if timed else self.updates
         return Pace(
             self.log_every or max(1, updates // LINES_PER_RUN),
             self.checkpoint_every or max(1, updates // 10),
             self.eval_every or max(1, updates // 5),
-            CONVERGENCE_EVERY if self.until_converged else max(1, updates // CHECKS_PER_RUN),
+            CONVERGENCE_EVERY if self.until_converged or timed else max(1, updates // CHECKS_PER_RUN),
         )
+
+    @property
+    def log_seconds(self) -> float:
+        """Between two rows of metrics of a run that a clock ends."""
+        return math.inf if self.minutes is None else max(LEAST_SECONDS, 60 * self.minutes / LINES_PER_RUN)
 
     @property
     def folder(self) -> Path | None:

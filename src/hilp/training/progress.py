@@ -1,6 +1,7 @@
 """Long work: a live line with rate, time left and losses, or plain ones; and what ends it politely, such as Ctrl-C."""
 
 import contextlib
+import math
 import signal
 import sys
 import threading
@@ -17,8 +18,15 @@ RATE_SECONDS = 60.0  # that a rate is taken over: phases of a run differ in spee
 class Progress:
     """Counts updates; `rate` is steps per second of late, without the first (compiling) chunk."""
 
-    def __init__(self, total: int, start: int = 0, quiet: bool = False, verb: str = "training"):
-        self.total, self.done, self.quiet, self.verb = total, start, quiet, verb
+    def __init__(
+        self,
+        total: int,
+        start: int = 0,
+        quiet: bool = False,
+        verb: str = "training",
+        seconds: float | None = None,  # after which it ends, whatever is done by then
+    ):
+        self.total, self.done, self.quiet, self.verb, self.seconds = total, start, quiet, verb, seconds
         self._marks: deque[tuple[float, int]] = deque()  # when so many were done, over the last RATE_SECONDS
         self._printed = time.monotonic()
         self._bar = None
@@ -29,12 +37,12 @@ class Progress:
             self._bar = progress.Progress(
                 progress.TextColumn("[bold]{task.description}"),
                 progress.BarColumn(),
-                progress.TextColumn("{task.completed:,}/{task.total:,}"),
+                progress.TextColumn(f"{{task.completed:,}}{self._of}"),
                 progress.TextColumn("{task.fields[text]}"),
-                progress.TimeRemainingColumn(),
+                progress.TextColumn("ETA {task.fields[left]}"),
                 console=Console(stderr=True),
             )
-            self._task = self._bar.add_task(verb, total=total, completed=start, text="compiling ...")
+            self._task = self._bar.add_task(verb, total=total, completed=start, text="compiling ...", left="?")
 
     @property
     def rate(self) -> float:
@@ -52,20 +60,30 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def advance(self, count: int, losses: dict[str, float], evaluation: dict[str, float]) -> None:
-        """`count` more are done; show these losses and the latest evaluation."""
+    def advance(self, count: int, losses: dict[str, float], evaluation: dict[str, float], seconds: float = 0.0) -> None:
+        """`count` more are done after so many seconds; show these losses and the latest evaluation."""
         self.done += count
         self._marks.append((time.monotonic(), self.done))
         while len(self._marks) > 2 and self._marks[-1][0] - self._marks[1][0] > RATE_SECONDS:
             self._marks.popleft()
+        left = self._left(seconds)
         shown = {name: value for name, value in losses.items() if name.endswith("loss")} | evaluation
         text = f"{self.rate:,.1f}/s " + " ".join(f"{name} {value:.3g}" for name, value in shown.items())
         if self._bar:
-            self._bar.update(self._task, completed=self.done, text=text)
+            self._bar.update(self._task, completed=self.done, text=text, left=left)
         elif not self.quiet and self.rate and time.monotonic() - self._printed > PLAIN_SECONDS:
             self._printed = time.monotonic()
-            left = (self.total - self.done) / self.rate
-            print(f"{self.verb} {self.done:,}/{self.total:,} {text} ETA {left:.0f} s", file=sys.stderr)
+            print(f"{self.verb} {self.done:,}{self._of} {text} ETA {left}", file=sys.stderr)
+
+    @property
+    def _of(self) -> str:
+        return f"/{self.total:,}" if self.seconds is None else ""  # how many come in that time is not known
+
+    def _left(self, seconds: float) -> str:
+        """The time left, of what is done one by one or by the clock, whichever ends it."""
+        left = (self.total - self.done) / self.rate if self.rate else math.inf
+        left = left if self.seconds is None else min(left, max(0.0, self.seconds - seconds))
+        return f"{left:.0f} s" if left < math.inf else "?"
 
 
 @contextlib.contextmanager

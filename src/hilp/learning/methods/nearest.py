@@ -44,7 +44,7 @@ class State(NamedTuple):
     seen: Array  # rows x obs
     goals: Array  # rows x obs, later rows of the same episodes
     actions: Array  # rows x (chunk act)
-    count: Array  # rows that were put in
+    filled: Array  # rows that were put in
 
 
 class Policy(eqx.Module):
@@ -95,16 +95,16 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     s, g = networks.join(batch.observation), networks.join(batch.goal)
     action = batch.action.reshape(cfg.batch, -1)
     error = jnp.mean(jnp.square(export(cfg, state).answer(s[:MEASURED], g[:MEASURED]) - action[:MEASURED]))
-    at = (state.count + jnp.arange(cfg.batch)) % cfg.rows
+    at = (state.filled + jnp.arange(cfg.batch)) % cfg.rows
     parts = (state.seen.at[at].set(s), state.goals.at[at].set(g), state.actions.at[at].set(action))
-    count = state.count + cfg.batch
+    count = state.filled + cfg.batch
     count = jnp.where(count < 2 * cfg.rows, count, count - cfg.rows)  # full once it is as large as the table
     return State(*parts, count), {"actor_loss": error}
 
 
 def export(cfg: Config, state: State) -> Policy:
     square = jnp.sum(jnp.square(state.seen), axis=-1) + cfg.goal_weight * jnp.sum(jnp.square(state.goals), axis=-1)
-    square = jnp.where(jnp.arange(cfg.rows) < state.count, square, EMPTY)
+    square = jnp.where(jnp.arange(cfg.rows) < state.filled, square, EMPTY)
     return Policy(state.seen.T, cfg.goal_weight * state.goals.T, square, state.actions, **played(cfg))
 
 

@@ -11,6 +11,7 @@ import json
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -85,6 +86,7 @@ def gym_task(
     changed = actions == "own" or any(value is not None for value in options)
     found = GymTask(maker, name or known or of_class, *options)
     found.task, found.own_units = None if changed else known, actions == "own"
+    found.is_named = name is not None
     return found
 
 
@@ -143,6 +145,9 @@ def task_from(made: Any, name: str) -> Any:
         raise HilpError(f"{name} gives a {type(found).__name__}: it must give a Gymnasium environment or a task")
     if isinstance(found, GymTask):
         found.task = name
+        found.name = (
+            found.name if found.is_named else Path(name).name
+        )  # else a table would be called "env" or "<lambda>"
     return found
 
 
@@ -152,6 +157,7 @@ class GymTask(Task):
     family = "gym"
     task: str | None = None  # the name by which `make` gives this task again; None where there is none
     drawn: Sequence[Any] = ()  # environments that draw
+    is_named = False  # by the user; else after what made it
     own_units = False  # whether policies act in the environment's own units
     _states: np.ndarray | None = None  # [n, obs] of the data, one of which a goal looks like
 
