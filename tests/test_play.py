@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,11 +30,17 @@ import hilp
 import serving
 from hilp.commands.play import trained_quickstart
 from hilp.errors import HilpError
+from hilp.learning import methods
 from hilp.play import scene, server
 from hilp.play.simulation import Simulation
+from hilp.policy.artifact import Provenance
+from hilp.policy.preparation import Preparation
+from hilp.prompts.bank import Bank
+from hilp.spec import Spec
+from test_methods import config_of
 
 GOAL = {"kind": "goal", "goal": [1.5, 1.5], "plan": "auto"}
-FAR, HERE = [6.5, 6.5], [1.5, 6.5]  # corners of the maze
+FAR, HERE, NEARBY = [6.5, 6.5], [1.5, 6.5], [5.5, 6.5]  # two corners of the maze, and beside one of them
 DISC = "max((x-1.5)**2+(y-6.5)**2<0.5,0)"
 INSIDE = 0.5**0.5
 Message = dict[str, Any]
@@ -258,6 +265,31 @@ def test_two_policies_side_by_side(stage: scene.Stage, tiny: hilp.FoundationPoli
     frame = play.frame()["agents"]
     np.testing.assert_allclose(frame[1]["place"], own[-1], atol=1e-4)
     assert frame[0]["place"] != frame[1]["place"]
+
+
+SOME = ("hilp-directed", "fb", "gc-bc", "opal", "iql")
+
+
+@pytest.mark.parametrize("name", [n if n in SOME else pytest.param(n, marks=pytest.mark.slow) for n in methods.MODULES])
+def test_every_method_plays(name: str, tiny_data: hilp.Dataset) -> None:
+    """What the modes of a policy say is taken; what it has no rule for is told in one line."""
+    config, spec, preparation = config_of(name), Spec(2, 2), Preparation.of(tiny_data, True)
+    method = methods.of(config)
+    core = method.export(config, method.init(config, spec, jax.random.key(7)))
+    bank, about = Bank.draw(tiny_data, 300, 0), Provenance(task="maze-medium")
+    stage = scene.stage_of(hilp.FoundationPolicy(config, spec, core, preparation, bank, about), "run")
+    play, modes = begun(stage, FAR), stage.modes
+    asked = {
+        "goal": {"kind": "goal", "goal": NEARBY},
+        "reward": {"kind": "reward", "reward": "right"},
+        "skill": {"kind": "skill"},
+        "follow": {"kind": "follow", "trajectory": [FAR, NEARBY]},
+    }
+    for mode, one in asked.items():
+        with contextlib.nullcontext() if mode in modes else contextlib.suppress(HilpError):
+            prompt(play, one)
+            advance(play, 2)
+    assert modes or name == "iql"
 
 
 @pytest.fixture(scope="module")

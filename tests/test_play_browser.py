@@ -1,6 +1,6 @@
 """The playground in a real browser: Debian's chromium, driven by playwright.
 
-HILP_PICTURES=docs/play make test keeps the screenshots that docs/play.md shows.
+HILP_PICTURES=docs/play python -m pytest tests/test_play_browser.py -k pictures makes the screenshots of docs/play.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,15 @@ from hilp.prompts import specs
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no browser: apt-get install chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 NEAR, FAR, WALL = [1.5, 1.5], [6.5, 6.5], [0.5, 0.5]
 PICTURES = os.environ.get("HILP_PICTURES")
 
 
 @pytest.fixture(scope="module")
 def address(able_run: Path) -> Iterator[str]:
-    with serving.served(scene.stage_of(hilp.FoundationPolicy.load(able_run), str(able_run))) as found:
+    name = "runs/maze" if PICTURES else str(able_run)
+    with serving.served(scene.stage_of(hilp.FoundationPolicy.load(able_run), name)) as found:
         yield found
 
 
@@ -254,6 +256,22 @@ def test_push_and_compare(visit: Open) -> None:
     window.wait("hilpPlay.state.frame.agents.length === 10")
     window.page.uncheck("#compare")
     window.wait("hilpPlay.state.frame.agents.length === 5")
+
+
+def test_two_policies_side_by_side(visit: Open, able_run: Path, tiny_run: Path) -> None:
+    able, tiny = (
+        scene.stage_of(hilp.FoundationPolicy.load(folder), folder.parent.name) for folder in (able_run, tiny_run)
+    )
+    with serving.served(replace(able, rival=tiny)) as address:
+        window = visit(address)
+        window.wait("hilpPlay.state.frame.agents.length === 2")
+        assert window.place(0) == window.place(1), "from one start"
+        window.prompted(lambda: window.click(NEAR))
+        window.wait("Boolean(hilpPlay.state.said[1]) && hilpPlay.state.specs[1].goal[0] === 1.5")
+        window.page.click("#copy-python")
+        code = window.page.input_value("#code")
+        assert 'load("able-run")' in code and 'load("tiny-run")' in code
+        window.page.close()
 
 
 def test_two_windows_at_once(visit: Open) -> None:
@@ -479,7 +497,9 @@ def test_nothing_jumps(visit: Open) -> None:
 
 @pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark")])
 def test_pictures_of_each_mode(visit: Open, tmp_path: Path, size: dict[str, int], scheme: str) -> None:
-    """A picture of each mode, which docs/play.md shows; the floor of the map is that of the scheme."""
+    """A picture of each mode, some of which docs/play.md shows; the floor of the map is that of the scheme."""
+    from PIL import Image
+
     folder = Path(PICTURES or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     window = visit(viewport=size, color_scheme=scheme)
@@ -496,14 +516,13 @@ def test_pictures_of_each_mode(visit: Open, tmp_path: Path, size: dict[str, int]
         window.mode(mode)
         if mode == "prefer":
             window.wait("Boolean(hilpPlay.state.pair)")
-        window.page.evaluate("scrollTo(0, 0)")
+        window.get("scrollTo(0, 0)")
         window.prompted(act)
         time.sleep(1.5 if PICTURES else 0)
-        if PICTURES:
-            window.page.evaluate("scrollTo(0, 0)")
-            window.page.mouse.move(2, 2)
-        file = folder / f"{mode}-{size['width']}-{scheme}.png"
+        window.page.mouse.move(2, 2)
+        file = folder / f"{mode}{'' if size is WIDE else '-phone'}{'' if scheme == 'light' else '-dark'}.png"
         window.page.screenshot(path=file, full_page=size is PHONE)
+        Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
         assert file.stat().st_size < 150_000
     floor = window.get("getComputedStyle(document.documentElement).getPropertyValue('--floor').trim()")
     assert floor == {"light": "#ffffff", "dark": "#161b24"}[scheme]

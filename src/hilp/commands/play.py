@@ -31,8 +31,8 @@ class Play(common.Verb):
     """task to act in (default: the one its data was collected in)"""
     host: str = "127.0.0.1"
     """address to listen on; any other than this machine's own lets others in who know the token"""
-    port: int | None = None
-    """port to listen on (default: any that is free)"""
+    port: int = 0
+    """port to listen on; 0: any that is free"""
     no_open: bool = False
     """print the address, but open no browser"""
     export: str | None = None
@@ -47,7 +47,7 @@ class Play(common.Verb):
             rival = scene.stage_of(common.load_policy(self.rival)[0], str(Path(self.rival)), stage.world)
             stage = replace(stage, rival=rival)
         try:
-            asyncio.run(server.Play(stage, self.host, self.port or 0).run(self.opened))
+            asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))
         finally:
             stage.close()
 

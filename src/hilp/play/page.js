@@ -36,6 +36,7 @@
   const has = (mode) => state.scene.modes.includes(mode);
 
   function receive(message) {
+    redraw();
     if (message.type === "scene") begin(message);
     else if (message.type === "frame") framed(message);
     else if (message.type === "prompted") prompted(message);
@@ -232,10 +233,11 @@
     if (scene.skill) sliders(scene.skill);
     strip(scene);
     state.background = null;
-    if (scene.map.picture) { state.background = new Image(); state.background.src = scene.map.picture; }
+    if (scene.map.picture) { state.background = new Image(); state.background.onload = redraw; state.background.src = scene.map.picture; }
     resize();
     show(ACTIONS.find(has) || "goal");
     if (!recall() && scene.rival) populate(1);
+    if (!scene.modes.length) ask({ kind: "skill" }); // a policy of one task acts by itself
   }
 
   function strip(scene) {
@@ -444,13 +446,17 @@
     const dense = Math.min(2, devicePixelRatio || 1);
     canvas.style.height = `${high}px`;
     canvas.width = Math.round(wide * dense); canvas.height = Math.round(high * dense);
+    redraw();
   }
   addEventListener("resize", resize);
 
+  // The map is drawn when something has changed, and until agents that glide have arrived.
   const still = matchMedia("(prefers-reduced-motion: reduce)");
+  let drawn = true;
+  const redraw = () => { if (drawn) { drawn = false; requestAnimationFrame(paintMap); } };
   function paintMap() {
-    requestAnimationFrame(paintMap);
     const { scene, frame } = state;
+    drawn = true;
     if (!scene || !frame) return;
     const canvas = $("map"), context = canvas.getContext("2d"), radius = scene.map.radius, { palette } = draw;
     const at = draw.ground(canvas, scene.map, state.heated, state.background && state.background.complete ? state.background : null);
@@ -474,7 +480,9 @@
       context.globalAlpha = 0.55; context.lineWidth = 3; context.strokeStyle = tone;
       draw.line(context, at, state.trails[n] || []); context.stroke(); context.globalAlpha = 1;
       const shown = state.shown[n], jump = !shown || still.matches || Math.hypot(shown[0] - agent.place[0], shown[1] - agent.place[1]) > 6 * radius;
-      state.shown[n] = jump ? agent.place : [0, 1].map((k) => shown[k] + 0.4 * (agent.place[k] - shown[k]));
+      const near = jump || Math.hypot(shown[0] - agent.place[0], shown[1] - agent.place[1]) < 0.01 * radius;
+      state.shown[n] = near ? agent.place : [0, 1].map((k) => shown[k] + 0.4 * (agent.place[k] - shown[k]));
+      if (!near) redraw();
       context.lineWidth = 3;
       draw.disc(context, at, state.shown[n], radius, tone, palette.card);
     });
@@ -483,7 +491,7 @@
       context.lineWidth = 2; draw.disc(context, at, state.cursor, radius * 0.7, null, palette.ink);
     }
   }
-  requestAnimationFrame(paintMap);
+  for (const type of ["input", "click", "keydown", "pointermove", "pointerup", "focusin", "focusout"]) addEventListener(type, redraw);
 
   // ---- hands ------------------------------------------------------------------------------------------------------
 
@@ -566,6 +574,6 @@
     if (by) { event.preventDefault(); turn((state.angle || 0) + (by * Math.PI) / 180); }
   };
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw.refresh(); state.said[0] && prompted(state.said[0]); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw.refresh(); redraw(); state.said[0] && prompted(state.said[0]); });
   send("hello", { version: 1 });
 })();

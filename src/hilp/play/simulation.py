@@ -321,9 +321,11 @@ class Simulation:
             said["heat"] = rounded(steps, 2)
         elif hasattr(prompt, "planned"):
             said["heat"] = rounded(on_graph(policy, prompt.planned, policy.encode_all(after)))
-        elif prompt.kind == "skill" and policy.has_rule("encode"):
-            said["heat"] = rounded(policy.encode_all(after) @ np.asarray(prompt.z).reshape(-1)[: policy.skill_dim])
+        elif prompt.kind == "skill" and hasattr(prompt, "z"):
             said["z"] = rounded(prompt.z, DIGITS)
+            latents = policy.encode_all(after) if policy.has_rule("encode") else np.zeros((0, 0))
+            if 0 < latents.shape[1] == policy.skill_dim:  # then a skill is a direction of phi
+                said["heat"] = rounded(latents @ np.asarray(prompt.z).reshape(-1))
         if isinstance(spec, specs.Reward) and spec.reward is not None:
             said["asked"] = self._asked(spec.reward)
         return said
