@@ -43,7 +43,7 @@ def test_the_oldest_rows_make_room() -> None:
     counts = []
     for first in (1.0, 3.0, 5.0, 7.0, 9.0):
         state = put(state, [[first], [first + 1]], [[0.0], [0.0]], [[first / 10], [first / 10]])
-        counts.append(int(state.count))
+        counts.append(int(state.filled))
     assert counts == [2, 4, 6, 4, 6]  # 4 is full
     assert sorted(np.ravel(state.seen).tolist()) == [7.0, 8.0, 9.0, 10.0]
     found = nearest.export(CFG, state).act(jnp.array([[8.9]]), jnp.array([[0.0]]))
