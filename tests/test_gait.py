@@ -37,6 +37,13 @@ def test_what_drifts_alone_does_not_walk() -> None:
     assert stride_rows(hilp.load("maze-large")) is None
 
 
+def test_noise_does_not_walk() -> None:
+    rng = np.random.default_rng(0)
+    seen, acted = rng.normal(size=(4000, 6)), rng.uniform(-1, 1, (4000, 2))
+    data = hilp.Dataset(seen.astype(np.float32), acted.astype(np.float32), np.full(40, 100), name="noise")
+    assert stride_rows(data) is None
+
+
 def test_short_episodes_and_pictures_do_not_walk() -> None:
     data = walker(8, legs=4, rows=9)
     assert stride_rows(data) is None

@@ -345,8 +345,9 @@ def test_a_reward_is_planned_on_a_graph_that_covers_the_data_and_expresses_it_as
     assert isinstance(asked(tiny, "auto"), GraphRewardPrompt)
     coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.planner.trust))
     assert isinstance(asked(coarse, "auto"), SkillPrompt)
-    monkeypatch.setattr(reward_prompts, "least_squares", lambda x, r: (np.ones(x.shape[1]), planned + 0.01))
-    assert isinstance(asked(tiny, "auto"), SkillPrompt), "a direction expresses it better"
+    monkeypatch.setattr(reward_prompts, "POOR_FIT", planned + 0.01)
+    monkeypatch.setattr(reward_prompts, "least_squares", lambda x, r: (np.ones(x.shape[1]), planned + 0.02))
+    assert isinstance(asked(tiny, "auto"), SkillPrompt), "the graph cannot express it, and a direction can"
 
 
 def test_graph_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:

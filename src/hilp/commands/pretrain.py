@@ -137,7 +137,7 @@ class Pretrain(TrainFlags):
         with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
             trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
         if writes:
-            finish(flags, data, trained, rows)
+            finish(replace(flags, method=method), data, trained, rows)
 
 
 def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[FoundationPolicy], rows: list[Any]) -> None:

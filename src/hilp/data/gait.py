@@ -8,6 +8,7 @@ from hilp.trees import over
 
 LENGTHS = (10, 15, 20, 30)  # rows of a stride that are tried, the shortest first
 SWINGS = 0.25  # of its variance that the mean of a swinging column over a stride keeps at most
+BACK = -0.1  # autocorrelation that it has some rows later: what swings comes back, what is noise does not
 SHARE = 0.4  # of columns that swing in a body that walks
 SEGMENTS = 3_000  # that are looked at
 
@@ -25,8 +26,16 @@ def stride_rows(data: Dataset) -> int | None:
         if not seen.shape[1]:
             return None  # pictures only
         seen = seen.reshape(len(at), length, -1).astype(np.float64)
-        whole, mean = seen.var(axis=(0, 1)), seen.mean(axis=1).var(axis=0)
-        varied = whole > 1e-9 * np.maximum(1.0, np.abs(seen).max(axis=(0, 1)))
-        if varied.any() and np.mean(mean[varied] < SWINGS * whole[varied]) >= SHARE:
+        varied = seen.std(axis=(0, 1)) > 1e-9 * np.maximum(1.0, np.abs(seen).max(axis=(0, 1)))
+        if varied.any() and np.mean(_swings(seen[..., varied])) >= SHARE:
             return length
     return None
+
+
+def _swings(segments: np.ndarray) -> np.ndarray:
+    """Which columns of segments [n, rows, columns] swing."""
+    away = segments - segments.mean(axis=(0, 1))
+    whole = np.square(away).mean(axis=(0, 1))
+    lags = range(1, away.shape[1])
+    later = [(away[:, :-lag] * away[:, lag:]).mean(axis=(0, 1)) / whole for lag in lags]
+    return (np.square(away.mean(axis=1)).mean(axis=0) < SWINGS * whole) & (np.min(later, axis=0) <= BACK)

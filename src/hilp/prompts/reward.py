@@ -67,10 +67,10 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
         return _by_goal(policy, data, function, options)
     labelled = _labelled(policy, data, function, options.samples, options.seed)
     z, r2 = _fit(policy, labelled, options.intercept)
-    # A direction leads up to walls; a plan goes around them. So a direction is for what it expresses better.
+    # A direction leads up to walls, a plan goes around them: a direction is for what the graph cannot express.
     if options.rule == "auto" and not options.intercept and _has_fine_graph(policy):
         on_graph = _on_graph(policy, data, function, options)
-        if on_graph.r2 >= r2:
+        if on_graph.r2 >= min(r2, POOR_FIT):
             if on_graph.r2 < POOR_FIT:
                 warnings.warn(
                     f"the graph of the data expresses only R^2 = {on_graph.r2:.2f} of this reward (a direction of phi "
