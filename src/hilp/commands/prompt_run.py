@@ -42,6 +42,8 @@ def result_of(flags: Any) -> Result:
         if getattr(prompt, name, None) is not None:
             of_model = name == "r2" and prompt.kind == "graph"  # and no promise of what is earned
             result["r2 of the model of the reward" if of_model else shown] = getattr(prompt, name)
+    if getattr(prompt, "holds", None) is False:
+        result["note"] = "the data passes this goal and never stays there"
     if world is None:
         result |= act_once(flags, policy, prompt)
     else:

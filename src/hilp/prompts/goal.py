@@ -15,7 +15,7 @@ from hilp import trees
 from hilp.errors import HilpError, some
 from hilp.prompts.agent import Agent, Batch, require_graph
 from hilp.prompts.base import Packed, Prompt
-from hilp.prompts.graph import GUESS, PathInfo
+from hilp.prompts.graph import GUESS, PathInfo, nearest
 from hilp.prompts.memory import AgentMemory, LatentEma, StuckAgents
 from hilp.prompts.midpoints import Midpoints, trust_radius, undiscounted
 from hilp.prompts.specs import Follow, Goal
@@ -45,6 +45,7 @@ class GoalPrompt(Prompt):
     to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
     stuck: StuckAgents | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
     latent_ema: LatentEma | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
+    rest: np.ndarray | None = field(default=None, repr=False)  # where the data stays at the goal, as `latent`; or it
 
     kind = "goal"
 
@@ -67,7 +68,7 @@ class GoalPrompt(Prompt):
         return self.policy.goal_direction(here, self._targets(here, target, rows))
 
     def step(self, batch: Batch) -> np.ndarray | None:
-        if self.latent_ema is not None or not self.policy.has_rule("goal_direction"):
+        if self.latent_ema is not None or self.rest is not None or not self.policy.has_rule("goal_direction"):
             return None
         if self.plan == 0:
             return self.policy.rule("act_towards", batch, self.one_goal)
@@ -90,6 +91,9 @@ class GoalPrompt(Prompt):
             rows = rows[~shown]
         if self.plan != 0 and len(rows):
             target[rows] = self.policy.midpoints.subgoals(here[rows], goals[rows], *self._midpoint_options)
+        if self.rest is not None:  # who is there stays there
+            there = undiscounted(np.linalg.norm(goals - here, axis=1), self.policy.discount) <= NEAR
+            target[there] = np.broadcast_to(self.rest, goals.shape)[there]
         return target
 
     @cached_property
@@ -116,6 +120,16 @@ class GoalPrompt(Prompt):
         if self.stuck is not None:
             return self._targets(here, self.one_goal, np.arange(1))
         return self.policy.midpoints.subgoal(here[0], self.one_goal[0], *self._midpoint_options)[None]
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether trajectories of the data stay at this goal; None where the data is not around it, or cannot tell."""
+        graph = self.policy.graph
+        if graph is None or self.latent.ndim != 1:
+            return None
+        if _nearest(self.policy, graph.landmarks, self.latent[None])[1][0] > 2.0 * graph.radius:
+            return None
+        return bool(_nearest(self.policy, graph.rests, self.latent[None])[1][0] <= graph.radius)
 
     def path_info(self, observation: Any) -> PathInfo:
         """What the graph of the data says about the way from an observation to this goal, before acting."""
@@ -177,11 +191,29 @@ def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> Goal
         to_goal, stuck = policy.planner.to_goals(latent), policy.planner.stuck()
     steps = smoothing(policy, options)
     ema = None if steps <= 1.0 else LatentEma(steps, trust_radius(policy.discount))
-    tree = goals.tree
+    tree, rest = goals.tree, _rest(policy, latent)
     if goals.single:
         tree, latent = trees.over(lambda rows: rows[0], tree), latent[0]
-        to_goal = None if to_goal is None else to_goal[0]
-    return GoalPrompt(policy, tree, latent, options, to_goal, stuck, ema)
+        to_goal, rest = (None if one is None else one[0] for one in (to_goal, rest))
+    return GoalPrompt(policy, tree, latent, options, to_goal, stuck, ema, rest)
+
+
+def _rest(policy: Agent, goals: np.ndarray) -> np.ndarray | None:
+    """Where to stay at goals [n, dim]: where the data does, as near as counts as reached, or else at the goals."""
+    if policy.graph is None or not len(policy.graph.rests):
+        return None
+    rests, apart = _nearest(policy, policy.graph.rests, goals)
+    near = undiscounted(apart, policy.discount) <= NEAR
+    return np.where(near[:, None], rests, goals) if near.any() else None
+
+
+def _nearest(policy: Agent, rows: np.ndarray, goals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of these rows of the bank, the latent nearest to each goal, and how far it is, infinite where there is none."""
+    if not len(rows):
+        return goals, np.full(len(goals), np.inf)
+    known = policy.midpoints.latents[rows]
+    numbers, apart = nearest(goals, known, 1)
+    return known[numbers[:, 0]], apart[:, 0]
 
 
 def smoothing(policy: Agent, options: Goal) -> float:
@@ -241,8 +273,8 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
         apart = places.apart(one)
         around = np.argsort(apart, kind="stable")[:AROUND]
         if apart[around[0]] > FAR * gap:
-            nearest = ", ".join(f"{number:.4g}" for number in places.known[around[0]])
-            text = f"no state of the data is near this goal in its goal_dims: the nearest one has {nearest} there"
+            there = ", ".join(f"{number:.4g}" for number in places.known[around[0]])
+            text = f"no state of the data is near this goal in its goal_dims: the nearest one has {there} there"
             warnings.warn(text, stacklevel=4)
         seen = policy.encode(states[around]) if policy.has_rule("goal_direction") else states[around] / spread
         found.append(around[np.argmin(np.linalg.norm(seen - seen.mean(axis=0), axis=1))])

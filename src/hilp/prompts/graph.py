@@ -13,14 +13,14 @@ such an edge is a guess, and `GraphPlanner.path_info` says so.
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from hilp.prompts.memory import StuckAgents
 from hilp.prompts.midpoints import Midpoints, smallest, trust_radius, undiscounted
-from hilp.prompts.posture import smoothing_steps
+from hilp.prompts.posture import resting, smoothing_steps
 
 CELL_SHARE = 0.25  # radius of a landmark's neighbourhood, of the trust radius of plans
 REACH = 2.0  # trust radii that an edge may span
@@ -43,6 +43,9 @@ class Graph:
     steps: np.ndarray  # float32 [e]
     counts: np.ndarray  # int32 [e]: observed transitions behind an edge; 0: neighbours by phi alone
     smooth: float = 1.0  # steps that the mean of an agent's latents should go back, so that its posture cancels out
+    rests: np.ndarray = field(
+        default_factory=lambda: np.zeros(0, np.int32)
+    )  # [m]: rows of the bank where bodies stayed
 
     def __len__(self) -> int:
         return len(self.landmarks)
@@ -54,7 +57,7 @@ class Graph:
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], bank: int) -> "Graph":
         """The graph of a policy with so many states in its bank; a ValueError where the columns are none."""
-        columns = {"smooth": np.ones(1, np.float32), **columns}  # of a graph that was drawn before it was measured
+        columns = {"smooth": np.ones(1, np.float32), "rests": np.zeros(0, np.int32), **columns}  # not in all of them
         if columns.keys() != COLUMNS.keys():
             raise ValueError("a column of the graph is missing or unexpected")
         if any(columns[name].ndim != 1 or columns[name].dtype != kind for name, kind in COLUMNS.items()):
@@ -62,7 +65,12 @@ class Graph:
         if len({len(columns[name]) for name in EDGES}) != 1 or {len(columns[name]) for name in NUMBERS} != {1}:
             raise ValueError("the columns of the graph differ in length")
         landmarks, steps, counts = (columns[name] for name in ("landmarks", "steps", "counts"))
-        for name, limit in {"landmarks": bank, "origin": len(landmarks), "target": len(landmarks)}.items():
+        for name, limit in {
+            "landmarks": bank,
+            "rests": bank,
+            "origin": len(landmarks),
+            "target": len(landmarks),
+        }.items():
             if ((columns[name] < 0) | (columns[name] >= limit)).any():
                 raise ValueError(f"'{name}' of the graph points outside")
         if not (np.isfinite(steps) & (steps > 0) & (counts >= 0)).all():
@@ -70,12 +78,13 @@ class Graph:
         radius, smooth = (float(columns[name][0]) for name in NUMBERS)
         if not 1.0 <= smooth < np.inf:
             raise ValueError("the steps that the graph says to smooth over make no sense")
-        return Graph(landmarks, radius, columns["origin"], columns["target"], steps, counts, smooth)
+        edges = columns["origin"], columns["target"], steps, counts
+        return Graph(landmarks, radius, *edges, smooth, columns["rests"])
 
 
 EDGES = {"origin": "int32", "target": "int32", "steps": "float32", "counts": "int32"}  # and their types
 NUMBERS = {"radius": "float32", "smooth": "float32"}
-COLUMNS = {"landmarks": "int32", **NUMBERS, **EDGES}
+COLUMNS = {"landmarks": "int32", "rests": "int32", **NUMBERS, **EDGES}
 
 
 def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0) -> Graph:
@@ -107,7 +116,15 @@ def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: 
     columns = zip(EDGES.items(), (origin, target, steps, counts), strict=True)
     edges = {name: np.asarray(column[order], kind) for (name, kind), column in columns}
     smooth = float(smoothing_steps(latents, np.asarray(lengths), longest, seed))
-    return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges, smooth=smooth)
+    rests = _rests(bank, latents, lengths, radius, seed)
+    return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges, smooth=smooth, rests=rests)
+
+
+def _rests(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, radius: float, seed: int) -> np.ndarray:
+    """Rows of the bank, of those nearest to where trajectories stayed."""
+    stayed = resting(latents, lengths, 2.0 * radius)
+    stayed = np.random.default_rng(seed).permutation(stayed)[:MOST_LANDMARKS]
+    return np.unique(nearest(latents[stayed], bank, 1)[0]).astype(np.int32)
 
 
 def trajectories(lengths: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,10 @@
-"""How far back the mean of a body's latents must go for its posture to cancel out: what `smooth="auto"` of goals takes.
+"""What trajectories tell of a body: how far back the mean of its latents must go for its posture to cancel out, which
+`smooth="auto"` of goals takes, and where it rests.
 
 Legs that swing move a latent to and fro, and the direction from there to a subgoal swings with them. Trajectories show
 by how much: where a body is, posture aside, is the mean of the rows around it, before and after. An agent that acts
 knows the rows before only. So for each number of steps the direction from its moving mean to a place farther ahead is
-held against the direction from where it is, posture aside. A longer mean swings less and lags more
-behind in bends.
+held against the direction from where it is, posture aside. A longer mean swings less and lags more behind in bends.
 """
 
 import numpy as np
@@ -14,6 +14,8 @@ GAIN = 0.03  # of the mean cosine: a gain of less is not worth lagging behind
 SLACK = 0.02  # of it that the longest of several means may lose against the best
 SEGMENTS = 300  # of trajectories that are looked at
 PLACES = 40  # rows of a segment that are looked at
+LEAST_WAIT, MOST_WAIT = 4, 200  # rows that a body must stay
+CHECKS = 8  # of these rows that are looked at
 LEAST_AHEAD, MOST_AHEAD = 6, 40  # rows to the place ahead
 
 
@@ -70,3 +72,23 @@ def _moving_mean(paths: np.ndarray, steps: int) -> np.ndarray:
     for row in range(1, paths.shape[1]):
         found[:, row] = found[:, row - 1] + (paths[:, row] - found[:, row - 1]) / steps
     return found
+
+
+def resting(latents: np.ndarray, lengths: np.ndarray, radius: float) -> np.ndarray:
+    """Rows of trajectories from which a body stays: within a radius for three times as long as it usually takes out.
+
+    latents: as above.
+    """
+    lengths = np.asarray(lengths)
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    near = np.diff(episode) == 0
+    steps = np.linalg.norm(np.diff(latents, axis=0), axis=1)[near]
+    pace = float(np.median(steps)) if len(steps) else 0.0
+    wait = int(np.clip(np.ceil(3 * radius / max(pace, 1e-9)), LEAST_WAIT, MOST_WAIT))
+    if wait >= len(latents):
+        return np.zeros(0, np.int64)
+    stays = episode[wait:] == episode[:-wait]
+    for lag in np.unique(np.linspace(1, wait, CHECKS).round().astype(int)):
+        away = np.linalg.norm(latents[lag : len(latents) - wait + lag] - latents[:-wait], axis=1)
+        stays &= away <= radius
+    return np.flatnonzero(stays)
