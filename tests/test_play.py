@@ -256,6 +256,7 @@ def test_two_policies_side_by_side(stage: scene.Stage, tiny: hilp.FoundationPoli
     both = scene.stage_of(stage.policy, stage.run, rival=rival)
     assert both.description["rival"] == {"run": str(tiny_run), "method": "hilp"}
     play = begun(both, FAR, FAR, slots=[0, 1])
+    assert prompt(play, GOAL, slot=1)["goal"] == GOAL["goal"]
     row = {"kind": "goal", "goal": "row:5", "plan": 0}
     assert prompt(play, row, slot=0)["goal"] == prompt(play, row, slot=1)["goal"]
     alone = begun(rival, FAR)
@@ -289,7 +290,9 @@ def test_every_method_plays(name: str, tiny_data: hilp.Dataset) -> None:
         with contextlib.nullcontext() if mode in modes else contextlib.suppress(HilpError):
             prompt(play, one)
             advance(play, 2)
-    assert modes or name == "iql"
+    if not modes:
+        prompt(play, stage.description["alone"])
+        assert away(advance(play, 3)[-1], FAR) > 0, "it acts by itself"
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from hilp.play import scene, server
 SIZE = (1120, 720)  # of the window
 WIDE = 760  # of the film, in pixels
 PAUSE = 0.1  # seconds between two frames
-COLOURS = 96
+COLOURS = 255
 LARGEST = 1_000_000  # bytes: what tools/check_files.py lets in
 
 
@@ -56,7 +56,7 @@ class Film:
         sheet = Image.new("RGB", (WIDE, 3 * self.frames[0].height))
         for n, at in enumerate((0.2, 0.5, 0.9)):
             sheet.paste(self.frames[int(at * len(self.frames))], (0, n * self.frames[0].height))
-        palette = sheet.quantize(COLOURS, dither=plain)
+        palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=plain)  # keeps rare colours, too
         frames = [frame.quantize(palette=palette, dither=plain) for frame in self.frames]
         rest, pause = frames[1:], round(1000 * PAUSE)
         frames[0].save(out, save_all=True, append_images=rest, optimize=True, disposal=1, duration=pause, loop=0)

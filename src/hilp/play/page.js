@@ -237,7 +237,7 @@
     resize();
     show(ACTIONS.find(has) || "goal");
     if (!recall() && scene.rival) populate(1);
-    if (!scene.modes.length) ask({ kind: "skill" }); // a policy of one task acts by itself
+    if (scene.alone) ask(scene.alone);
   }
 
   function strip(scene) {

@@ -102,6 +102,7 @@ class Stage:
             "observation_dim": world.observation_dim,
             "map": self._map(),
             "modes": self.modes,
+            "alone": None if self.modes else {"kind": "prior" if policy.has_rule("prior") else "skill"},
             "columns": list(dict.fromkeys([*world.columns, *names, "observation", "action"])),
             "functions": [*formulas.FUNCTIONS, formulas.BEFORE],
             "rewards": setup.reward_names(world),

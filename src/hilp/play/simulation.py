@@ -30,7 +30,8 @@ DEEPEST = 20  # specs in specs
 FASTEST, MOST_STEPS = 120.0, 1_000  # steps a second, and steps that are asked for at once
 SIZES = (1, 4, MOST_AGENTS)  # batches that actions are computed for: each is compiled once
 SEGMENT = 25  # transitions of a piece of data to choose between
-PAIRS = 50  # that are tried to find two that differ
+PAIRS = 8  # that are tried to find two that differ
+APART = 0.3  # how far their ends are, in standard deviations of the data
 PUSH = 5  # steps that a push lasts
 DIGITS = 4
 COLUMNS = re.compile(r"\s*\w+\s*=\s*[-+.\deE]+\s*(,\s*\w+\s*=\s*[-+.\deE]+\s*)*")  # x=3,y=4
@@ -106,7 +107,7 @@ class Simulation:
             raise HilpError(f"the slot of a prompt is 0 or 1, not {number!r:.20}")
         require_safe(message.get("spec"), self.world)
         stage, spec = self.stage.of(number), specs.from_json(message.get("spec"))
-        if stage is not self.stage and isinstance(spec, specs.Goal) and setup.is_row(spec.goal):
+        if stage is not self.stage and isinstance(spec, specs.Goal) and setup.is_row(str(spec.goal)):
             row = setup.resolve_goal(spec, self.policy, self.world)[1]  # rows are those of the first policy
             spec = replace(spec, goal=trees.over(np.ndarray.tolist, row.observation))
         with warnings.catch_warnings(record=True) as caught:
@@ -187,19 +188,25 @@ class Simulation:
         if "prefer" not in self.stage.modes:
             raise HilpError("this policy cannot learn from preferences")
         rng = np.random.default_rng(require_seed(message.get("seed", 0)))
-        start = None if not self.agents else self.agents[0].start
-        pieces = []
-        for _ in range(2):
-            running = self._begin(start, 0, 0).running
-            z = np.tile(self.policy.project(rng.standard_normal(self.policy.skill_dim)), (1, 1))
-            rows = [running.observations[0].copy()]
-            for _ in range(SEGMENT):
-                running.step(self.policy.act(running.observations, z))
-                rows.append(running.observations[0].copy())
-            pieces.append(np.array(rows))
+        spread = np.std(self.stage.sample.next_observations, axis=0) + 1e-6
+        for _ in range(PAIRS):
+            pieces = [self._piece(rng), self._piece(rng)]
+            if np.linalg.norm((pieces[0][-1] - pieces[1][-1]) / spread) > APART:
+                break
         pair = [rounded(self.stage.place(rows)) for rows in pieces]
         states = [rounded(rows, DIGITS) for rows in pieces]
         return [{"type": "segments", "id": message.get("id"), "pair": pair, "states": states}]
+
+    def _piece(self, rng: np.random.Generator) -> np.ndarray:
+        """States [SEGMENT + 1, obs] under a random skill, from where the first agent starts."""
+        running = self._begin(self.agents[0].start if self.agents else None, 0, 0).running
+        z = np.tile(self.policy.project(rng.standard_normal(self.policy.skill_dim)), (1, 1))
+        rows = [running.observations[0].copy()]
+        for _ in range(SEGMENT):
+            with self.stage.lock:
+                running.step(self.policy.act(running.observations, z))
+            rows.append(running.observations[0].copy())
+        return np.array(rows)
 
     # ---- the world -------------------------------------------------------------------------------------------------
 
