@@ -1,15 +1,17 @@
 """Code of others: methods, tasks and readers of installed packages, by entry points; and files named by the user."""
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from hilp.errors import HilpError, nearest, reason
+from hilp.errors import HilpError, nearest, reason, users_line
 
 GROUPS = "hilp"  # and a dot: the groups of entry points are hilp.methods, hilp.tasks and hilp.formats
 FAILURES = (Exception, GeneratorExit, SystemExit)  # of code that is imported; Ctrl-C is none
@@ -62,3 +64,19 @@ def from_file(text: str) -> Any:
         known = [one for one in vars(sys.modules[key]) if not one.startswith("_")]
         raise HilpError(f"{given} has no '{name}': {nearest(name, known)}")
     return getattr(sys.modules[key], name)
+
+
+@contextlib.contextmanager
+def no_library_errors(name: str) -> Iterator[None]:
+    """One line of what fails inside an installed environment, as with values that it cannot use.
+
+    What fails in a file of the user's own is raised as it is: the command line says which line of theirs it was.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, HilpError) or users_line(error) is not None:
+            raise
+        raise HilpError(
+            f"{name} fails in its own code: {type(error).__name__}: {reason(error)}: check the values it is made with"
+        ) from error

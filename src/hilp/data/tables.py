@@ -114,6 +114,8 @@ def _lost(array: np.ndarray, value: Any) -> str | None:
     """What np.asarray made of flat values but should not have: names cut short, whole numbers that were rounded."""
     if array.ndim != 1:
         return None
+    if array.dtype.kind in "US" and any(not isinstance(word, str | bytes) for word in value):
+        return "are names and numbers in one array: give one of them"
     if array.dtype.kind in "US" and any(
         len(word) != len(kept) for word, kept in zip(value, array.tolist(), strict=True)
     ):

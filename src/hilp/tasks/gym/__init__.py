@@ -10,7 +10,7 @@ import copy
 import json
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from hilp import plugins
-from hilp.errors import HilpError, is_count, is_one_of, reason, require_count, users_line
+from hilp.errors import HilpError, is_one_of, reason, require_count
 from hilp.tasks.base import Axes, BaseEpisodes, Given, Task, changed, column_names, require_observation
 
 PREFIX = "gym:"
@@ -77,8 +77,8 @@ def gym_task(
 
     if not is_one_of(actions, ("unit", "own")):
         raise HilpError(f"actions is 'unit' or 'own', not {actions!r:.60}")
-    values = {**values, **_of_environment(env_values, values)}
-    place = _two_columns(place)
+    values = {**values, **environments.of_environment(env_values, values)}
+    place = environments.two_columns(place)
     maker, identity = environments.maker(env.removeprefix(PREFIX) if isinstance(env, str) else env, values)
     known = None if identity is None else PREFIX + identity
     of_class = getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
@@ -88,24 +88,6 @@ def gym_task(
     found.task, found.own_units = None if changed else known, actions == "own"
     found.is_named = name is not None
     return found
-
-
-def _of_environment(given: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise HilpError(f"env_values are what the environment is made with, by name, not {given!r:.60}")
-    for key in given:
-        if key in values:
-            raise HilpError(f"the environment gets '{key}' twice: leave it out of env_values")
-    return given
-
-
-def _two_columns(place: Any) -> Sequence[int]:
-    if not isinstance(place, list | tuple | np.ndarray) or not all(is_count(column) for column in place):
-        raise HilpError(
-            f"place is two columns of the observation to draw, not {place!r:.60}: if the environment is made with a "
-            "value of that name, give it as env_values={'place': ...}"
-        )
-    return [int(column) for column in place]
 
 
 def make(name: str) -> Any:
@@ -207,11 +189,11 @@ class GymTask(Task):
         """Some observations of a goal environment, and whether its info says when a goal is reached."""
         rng, seen, told = np.random.default_rng(0), [], False
         for seed in range(PROBES):
-            with no_library_errors(self.name):
+            with plugins.no_library_errors(self.name):
                 seen.append(env.reset(seed=seed)[0])
             for _ in range(PROBE_STEPS):
                 action = self.actions.raw(rng.uniform(-1, 1, self.actions.dim))
-                with no_library_errors(self.name):
+                with plugins.no_library_errors(self.name):
                     observation, _, _, _, info = env.step(action)
                 seen.append(observation)
                 told |= any(flag in info for flag in FLAGS)
@@ -390,7 +372,7 @@ class GymEpisodes(BaseEpisodes):
         self.goals = np.full((n, task.observation_dim), np.nan, np.float32)
         self._told = np.ones(n, bool)  # whether the environment's own flag is about the goal of the episode
         for number, (env, own) in enumerate(zip(envs, given, strict=True)):
-            with no_library_errors(task.name):
+            with plugins.no_library_errors(task.name):
                 observation, info = env.reset(seed=int(seeds[number]))
             self._observe(number, observation, info)
             if task.goal_dim:
@@ -416,7 +398,7 @@ class GymEpisodes(BaseEpisodes):
         self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self._envs))
         for number in self.moving(actions):
             action = task.actions.raw(actions[number])
-            with no_library_errors(task.name):
+            with plugins.no_library_errors(task.name):
                 observation, reward, terminated, truncated, info = self._envs[number].step(action)
             self._observe(number, observation, info)
             self._earned[number] = float(reward)
@@ -444,22 +426,6 @@ class GymEpisodes(BaseEpisodes):
         if name in self._world.extra_columns:
             return self._earned.astype(np.float32)
         return super().extra(name)
-
-
-@contextlib.contextmanager
-def no_library_errors(name: str) -> Iterator[None]:
-    """One line of what fails inside an installed environment, as with values that it cannot use.
-
-    What fails in a file of the user's own is raised as it is: the command line says which line of theirs it was.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, HilpError) or users_line(error) is not None:
-            raise
-        raise HilpError(
-            f"{name} fails in its own code: {type(error).__name__}: {reason(error)}: check the values it is made with"
-        ) from error
 
 
 def set_goal(env: Any, goal: np.ndarray) -> bool:

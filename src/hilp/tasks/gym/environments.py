@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from hilp.data.transforms import Parts
-from hilp.errors import HilpError, reason
+from hilp.errors import HilpError, is_count, reason
 from hilp.tasks.base import choose_rendering
 
 # Packages whose environments are known to Gymnasium only once they are imported.
@@ -196,3 +196,23 @@ class Actions:
         low, high = self._low, self._high
         within = np.clip(np.asarray(action, np.float64), -1, 1).reshape(self._space.shape)
         return np.clip(low + (high - low) * (within + 1) / 2, low, high).astype(self._space.dtype)
+
+
+def of_environment(given: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an environment is made with besides `values`: what is called as an option of `gym_task`."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise HilpError(f"env_values are what the environment is made with, by name, not {given!r:.60}")
+    for key in given:
+        if key in values:
+            raise HilpError(f"the environment gets '{key}' twice: leave it out of env_values")
+    return given
+
+
+def two_columns(place: Any) -> list[int]:
+    """The columns to draw, or none."""
+    if not isinstance(place, list | tuple | np.ndarray) or not all(is_count(column) for column in place):
+        raise HilpError(
+            f"place is two columns of the observation to draw, not {place!r:.60}: if the environment is made with a "
+            "value of that name, give it as env_values={'place': ...}"
+        )
+    return [int(column) for column in place]
