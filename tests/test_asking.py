@@ -386,7 +386,7 @@ def test_files_that_are_no_whole_prompts(policy: FoundationPolicy, tmp_path: Pat
         (lambda p: hilp.adapt(p, p.skill(RIGHT), lambda prompt: 0.0, episodes=0), "episodes must be at least 1"),
         (lambda p: hilp.adapt(p, p.skill(RIGHT), lambda prompt: np.nan), "NaN"),
         (lambda p: hilp.adapt(p, p.skill(RIGHT), lambda prompt: "much"), "gives one number"),
-        (lambda p: hilp.adapt(p, np.ones(2), lambda prompt: 0.0), "takes a prompt of this policy"),
+        (lambda p: hilp.adapt(p, np.ones(2), lambda prompt: 0.0), "a search begins with a prompt of the policy"),
         (lambda p: hilp.adapt(p, plane(2.0).skill(RIGHT), lambda prompt: 0.0), "was made for policy"),
         (lambda p: p.skill(RIGHT) + plane(2.0).skill(UP), "was made for policy"),
         (lambda p: p.skill(RIGHT) * float("nan"), "the weight of a prompt is a number"),

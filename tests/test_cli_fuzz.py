@@ -26,6 +26,7 @@ FATAL = {
     "pretrain": ["--out", "new", "--data", "nosuch.npz"],
     "evaluate": ["nosuch"],
     "prompt": ["nosuch"],
+    "play": ["nosuch"],
     "diagnose": ["nosuch"],
     "map": ["nosuch"],
     "report": ["nosuch"],

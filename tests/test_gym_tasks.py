@@ -447,14 +447,3 @@ def test_the_own_reward_of_an_environment_is_a_prompt(tmp_path: Path, capsys: py
     bench = ["bench", "rewards", "--data", str(tmp_path / "data"), "--methods", "hilp", "--seeds", "1", "--steps", "3"]
     small = ["--episodes", "2", "--set", "dim=4", "hidden=16x16", "--out", str(tmp_path / "bench"), "--json"]
     assert main([*bench, *small]) == 0
-
-
-def test_the_numbers_of_the_page_are_those_of_the_rows() -> None:
-    rows = [json.loads(line) for line in (ROOT / "benchmarks" / "gym.jsonl").read_text().splitlines()]
-    page = (ROOT / "docs" / "your-own-task.md").read_text()
-    for row in rows:
-        prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward {row['reward']}"
-        numbers = [row["score"], row["random"]]
-        shown = [f"{n:.0f}" if row["metric"] == "return" else f"{100 * n:.0f}%" for n in numbers]
-        assert f"| {row['task']} | {prompt} | {shown[0]} | {shown[1]} |" in page
-    assert page.count("| gym:") + page.count("| Table |") == len(rows) == 8

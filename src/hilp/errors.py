@@ -165,7 +165,6 @@ def place_of(what: str, source: Any) -> Path:
         pass
     except (ValueError, OSError, TypeError) as error:  # a null byte, a name too long
         raise HilpError(f"{str(source)[:80]!a} is not a path: {reason(error)}") from error
-    require_utf8(str(path), "the path")
     return path
 
 

@@ -23,7 +23,7 @@ from hilp.errors import FolderBusy, HilpError, nearest, some
 from hilp.evaluation import diagnosis, evaluate, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
-from hilp.learning import methods
+from hilp.learning import configs, methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.specs import Reward
 from hilp.spec import Spec
@@ -397,6 +397,7 @@ def load(settings: Mapping[str, Any]) -> Cell:
 def has_rule(rule: str, config: Any, spec: Spec) -> bool:
     """Whether policies of a config have a rule, such as directions and so plans; nothing is computed to know it."""
     method = methods.of(config)
+    config = configs.changed(config, {key: 1 for key in configs.to_fit(config) if key in auto_config.COUNTS})
     export = jax.eval_shape(lambda: method.export(config, method.init(config, spec, jax.random.key(0))))
     return hasattr(export, rule)
 

@@ -118,7 +118,7 @@ class Pretrain(TrainFlags):
         if self.angles is None and data.task is None and (turned := checks.with_angles(data)) is not data:
             say(f"{'; '.join(turned.notes[len(data.notes) :])}, as it wraps (--angles none leaves it as it is)")
             data, flags = turned, replace(self, angles=checks.AUTO)
-        method = method_of(self, data)
+        method, line = method_of(self, data)
         preset = presets.preset(method, self.preset, data.task)
         config = methods.configure(preset.config, common.config_values(self.set))
         options = train_options(self, preset, config, data)
@@ -134,6 +134,8 @@ class Pretrain(TrainFlags):
             more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
         about = {"method": method, "data": data.name, "seed": self.seed, "steps": options.steps}
         writes = distributed.writes(devices)
+        if line is not None and writes and not self.json:
+            say(line)
         with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
             trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
         if writes:
@@ -161,17 +163,14 @@ def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[Foun
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
 
 
-def method_of(flags: Pretrain, data: Dataset) -> str:
-    """The method as the flags say, else as the run began, else the one that suits the data; the paper's is hilp."""
+def method_of(flags: Pretrain, data: Dataset) -> tuple[str, str | None]:
+    """The method as the flags say, else as the run began, else the one that suits the data, and a line about that."""
     if flags.method != AUTO:
-        return flags.method
+        return flags.method, None
     begun = checkpoints.read_run(Path(flags.out)).get("method") if flags.resume else None
     if isinstance(begun, str):
-        return begun
-    method, line = ("hilp", None) if flags.preset == "paper" else auto_config.method_for(data)
-    if line is not None and not flags.json:
-        say(line)
-    return method
+        return begun, None
+    return ("hilp", None) if flags.preset == "paper" else auto_config.method_for(data)
 
 
 def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Dataset) -> TrainOptions:

@@ -85,13 +85,12 @@ def _read(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
     return read(path) if path.is_file() else []
 
 
-COUNTS = {**{name: name for name in files.TALLIES}, "largest": "largest reward of a step"}  # where rows have them
-
-
 def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table that is printed and put on the page."""
     headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
-    shown = {name: head for name, head in COUNTS.items() if any(name in row for row in rows)}
+    shown = {name: name for name in files.TALLIES if any(name in row for row in rows)}
+    if all("largest" in row for row in rows):  # else there are goals, and no room
+        shown["largest"] = "best step"
     compared = any("random" in row for row in rows)
     lines = []
     for row in rows:

@@ -19,6 +19,7 @@ from hilp.presets import Preset
 HORIZON = "phi_discount"  # where it is "auto", so is the stride
 CHUNK = "chunk"
 AHEAD = "k"  # rows that a skill of hindsight sums up
+COUNTS = (CHUNK, AHEAD)
 TARGETS = 0.5  # share of commands that are targets for what is observed, from which a log is one of positions
 ALIKE = 0.8  # of the autocorrelation over one row that is left over a chunk
 LONGEST_CHUNK = 16

@@ -160,7 +160,7 @@ def of_table(
 
     lengths: rows of each episode, where no column is to say it; otherwise: the note where none does, and all is one.
     """
-    chosen: Columns = expanded(columns, table.columns) or {}
+    chosen: Columns = expanded({} if columns is None else columns, table.columns)
     table, parts = _renamed(table, chosen, KNOWN if lengths is None else PARTS)
     observations, following = (_tree(table, parts, what, chosen, flatten) for what in TREES)
     if observations is None or "actions" not in parts:
@@ -217,10 +217,10 @@ def listed(columns: Chosen, what: str) -> list[str]:
     return list(names) if isinstance(names, list | tuple) else [names]
 
 
-def expanded(columns: Chosen, known: Collection[str]) -> Chosen:
+def expanded(columns: Any, known: Collection[str]) -> Any:
     """The same with the columns that patterns such as q_* stand for, in their own order; * alone is the rest."""
     if not isinstance(columns, Mapping):
-        return columns
+        return columns  # told where columns are read
     found = dict(columns)
     for is_rest in (False, True):
         taken = {*KNOWN, *(name for what in found for name in listed(found, what) if isinstance(name, str))}

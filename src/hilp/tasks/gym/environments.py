@@ -210,7 +210,8 @@ def of_environment(given: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def two_columns(place: Any) -> list[int]:
     """The columns to draw, or none."""
-    if not isinstance(place, list | tuple | np.ndarray) or not all(is_count(column) for column in place):
+    several = isinstance(place, list | tuple) or (isinstance(place, np.ndarray) and place.ndim == 1)
+    if not several or not all(is_count(column) for column in place):
         raise HilpError(
             f"place is two columns of the observation to draw, not {place!r:.60}: if the environment is made with a "
             "value of that name, give it as env_values={'place': ...}"
