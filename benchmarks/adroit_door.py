@@ -1,0 +1,80 @@
+"""A hand that opens a door, from 25 human demonstrations: success of a goal prompt from 50 resets, a row a policy.
+
+The data is hand_dapg's (Rajeswaran et al., Apache License 2.0): observations, actions and episode_lengths as an npz
+file. It is not part of this project. Needs pip install 'hilp[mujoco]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hilp
+from hilp.learning import methods
+from hilp.versions import versions
+
+RESETS, STEPS = range(500, 550), 300
+ANGLE, OPEN = 28, 1.5  # the column of the door's angle, and the goal
+
+
+def opened(policy: hilp.FoundationPolicy, environments: list[Any]) -> np.ndarray:
+    """Which resets end in an open door; of the goal only the door's angle matters."""
+    goal = np.array(policy.bank.observations[0])
+    goal[ANGLE] = OPEN
+    prompt = policy.goal(goal, goal_dims=[ANGLE])
+    seen = [env.reset(seed=seed)[0] for env, seed in zip(environments, RESETS, strict=True)]
+    done = np.zeros(len(environments), bool)
+    for _ in range(STEPS):
+        actions = policy.act(np.asarray(seen, np.float32), prompt)
+        for number, env in enumerate(environments):
+            seen[number], _, _, _, info = env.step(np.clip(actions[number], -1, 1))
+            done[number] |= bool(info["success"])
+    return done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", help="npz file of the demonstrations")
+    parser.add_argument("--methods", nargs="+", default=["hilp", "gc-bc", "nearest"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", default="benchmarks/adroit-door.jsonl")
+    flags = parser.parse_args()
+    import gymnasium
+    import gymnasium_robotics
+
+    gymnasium.register_envs(gymnasium_robotics)
+    environments = [gymnasium.make("AdroitHandDoor-v1", max_episode_steps=STEPS + 100) for _ in RESETS]
+    data = hilp.load(flags.data, rescale_actions=True)
+    for method in flags.methods:
+        preset = hilp.preset(method, "laptop")
+        for seed in range(flags.seeds):
+            begun = time.process_time()
+            policy = hilp.pretrain(preset.config, data, steps=preset.steps, bank=preset.bank, seed=seed, quiet=True)
+            minutes = (time.process_time() - begun) / 60
+            done = opened(policy, environments)
+            row = {
+                "method": method,
+                "seed": seed,
+                "success": float(done.mean()),
+                "outcomes": done.astype(int).tolist(),
+                "steps": policy.provenance.steps,
+                "core_minutes": round(minutes, 2),
+                "config": methods.config_values(policy.config),
+                "data_fingerprint": data.fingerprint,
+                "versions": versions(),
+                "command": shlex.join(["python", "benchmarks/adroit_door.py", Path(flags.data).name, *sys.argv[2:]]),
+            }
+            with Path(flags.rows).open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{method}, seed {seed}: {done.mean():.0%} after {minutes:.1f} core-minutes", flush=True)
+
+
+if __name__ == "__main__":
+    main()
