@@ -38,6 +38,8 @@ def runs(*names: str) -> list[Row]:
         row["name"] = row["cell"]["label"] if "cell" in row else row["method"]
         if row["method"] == "hilp" and row["config"]["temperature"] == 10.0:
             row["name"] += ", temperature 10"
+        if row["method"] in ("hilp", "hilp-directed") and not row["config"].get("lived"):
+            row["name"] += ", lived 0"
         if smooth := row.get("spec", {}).get("smooth"):
             row["name"] += f", smooth {smooth:g}"
         trained.setdefault((row["name"], row["data"], row["train_seed"]), set()).add(row["train_steps"])
@@ -142,7 +144,11 @@ def quickstarts() -> Table:
     groups = grouped(
         kept("quickstart", "quickstart-avx2-machine"),
         lambda row: ", ".join(
-            [row["task"].removeprefix("maze-"), *([row["machine"]["vectors"]] if "machine" in row else [])]
+            [
+                row["task"].removeprefix("maze-"),
+                *([row["machine"]["vectors"]] if "machine" in row else []),
+                *([] if row["config"].get("lived") else ["lived 0"]),
+            ]
         ),
     )
     found = {name: {line[0]: line for line in summary(rows)} for name, rows in groups.items()}
@@ -237,6 +243,37 @@ def hierarchies() -> Table:
     return grid("method", rows, label, data, lambda own: scores(own) + theirs(own[0]))
 
 
+def bodies() -> Table:
+    """Six velocities and places a few metres away, of an ant on open ground: a line a seed."""
+    held = grouped(kept("bodies-ant-rewards"), seeded)
+    reached = grouped([row for row in kept("bodies-ant") if row["plan"] in (0, "auto")], seeded)
+    lines = []
+    for name, rows in held.items():
+        episodes = sum(row["episodes"] for row in rows)
+        plans = {row["plan"]: f"{sum(row['outcomes']):.0f} of {row['episodes']}" for row in reached.get(name, [])}
+        tallies = [f"{sum(row[key] for row in rows)} of {episodes}" for key in ("held", "falls")]
+        lines.append([name, *tallies, *(plans.get(one, "") for one in (0, "auto"))])
+    return [["policy", "velocities held", "falls", "places reached, plan 0", "places reached, plan auto"], *lines]
+
+
+def seeded(row: Row) -> str:
+    return f"{row['method']}, seed {row['train_seed']}"
+
+
+def door() -> Table:
+    """A hand at a door: methods by success, the mean over seeds and each of them."""
+    rows = kept("adroit-door")
+
+    def show(own: list[Row]) -> list[str]:
+        each = ", ".join(f"{100 * row['success']:.0f}" for row in own)
+        chunk = own[0]["config"].get("chunk", 1)
+        minutes = f"{np.mean([row['core_minutes'] for row in own]):.1f}"
+        return [own[0]["method"], spread([100 * row["success"] for row in own]), each, str(chunk), minutes]
+
+    lines = [show(own) for own in grouped(rows, lambda row: row["method"]).values()]
+    return [["method", "100 x success", "seeds", "actions at once", "core-minutes"], *lines]
+
+
 def gymnasium() -> Table:
     def show(row: Row) -> Sequence[object]:
         prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward {row['reward']}"
@@ -299,6 +336,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "walker prompts": lambda: rewards("zero-shot-walker-ways"),
     "walker from pixels": lambda: rewards("zero-shot-walker-pixels", pixels=True),
     "hierarchies": hierarchies,
+    "bodies": bodies,
+    "door": door,
     "gymnasium": gymnasium,
     "arm": arm,
     "speed": speed,
