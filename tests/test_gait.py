@@ -10,6 +10,7 @@ import pytest
 import hilp
 from hilp.cli import main
 from hilp.data.gait import stride_rows
+from hilp.learning import configs
 from hilp.training import auto_config
 
 
@@ -42,6 +43,16 @@ def test_noise_does_not_walk() -> None:
     seen, acted = rng.normal(size=(4000, 6)), rng.uniform(-1, 1, (4000, 2))
     data = hilp.Dataset(seen.astype(np.float32), acted.astype(np.float32), np.full(40, 100), name="noise")
     assert stride_rows(data) is None
+    difference = np.diff(seen, axis=0, prepend=0)  # as speeds of noisy positions are
+    data = hilp.Dataset(difference.astype(np.float32), acted.astype(np.float32), np.full(40, 100), name="noise")
+    assert stride_rows(data) is None
+
+
+def test_a_stride_is_not_subsampled_whatever_k_is() -> None:
+    config = hilp.preset("hindsight", "laptop").config
+    for k in ("auto", "20"):
+        found = auto_config.resolve(configs.changed(config, {"k": k}), walker(26, legs=4))
+        assert found.data.stride in (None, 1) and found.config.k == 20
 
 
 def test_short_episodes_and_pictures_do_not_walk() -> None:
@@ -59,7 +70,9 @@ def test_pretrain_takes_hindsight_for_bodies_that_walk(tmp_path: Path, capsys: p
     sizes = ["--set", "dim=4", "hidden=8", "actor_hidden=8", "batch=8"]
     assert main([*words, *sizes, "--steps", "2"]) == 0
     told = capsys.readouterr().err
-    assert "a body that walks: trained with hindsight (--method hilp overrules)" in told
+    assert (
+        "swing back within 20 rows, as in a body that walks: trained with hindsight (--method hilp overrules)" in told
+    )
     assert "skills sum up 20 rows" in told
     policy = hilp.FoundationPolicy.load(tmp_path / "run")
     assert policy.method == "hindsight" and policy.config.k == 20 and policy.stride == 1

@@ -397,7 +397,8 @@ def load(settings: Mapping[str, Any]) -> Cell:
 def has_rule(rule: str, config: Any, spec: Spec) -> bool:
     """Whether policies of a config have a rule, such as directions and so plans; nothing is computed to know it."""
     method = methods.of(config)
-    config = configs.changed(config, {key: 1 for key in configs.to_fit(config) if key in auto_config.COUNTS})
+    most = max(1, getattr(config, "play", 1))  # any number will do that goes with the others
+    config = configs.changed(config, {key: most for key in configs.to_fit(config) if key in auto_config.COUNTS})
     export = jax.eval_shape(lambda: method.export(config, method.init(config, spec, jax.random.key(0))))
     return hasattr(export, rule)
 

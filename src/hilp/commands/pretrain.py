@@ -119,6 +119,8 @@ class Pretrain(TrainFlags):
             say(f"{'; '.join(turned.notes[len(data.notes) :])}, as it wraps (--angles none leaves it as it is)")
             data, flags = turned, replace(self, angles=checks.AUTO)
         method, line = method_of(self, data)
+        if line is not None and not self.json:
+            say(line)  # first: what follows is about this method
         preset = presets.preset(method, self.preset, data.task)
         config = methods.configure(preset.config, common.config_values(self.set))
         options = train_options(self, preset, config, data)
@@ -134,8 +136,6 @@ class Pretrain(TrainFlags):
             more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
         about = {"method": method, "data": data.name, "seed": self.seed, "steps": options.steps}
         writes = distributed.writes(devices)
-        if line is not None and writes and not self.json:
-            say(line)
         with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
             trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
         if writes:

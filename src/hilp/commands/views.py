@@ -161,7 +161,7 @@ class Export(common.OfPolicy):
     """Write a policy for robots and other programs that have numpy, or an ONNX runtime, alone."""
 
     to: Literal["numpy", "onnx"]
-    """numpy: one file of arrays and a runtime of one file; onnx: graphs of act, encode and goals (hilp[onnx])"""
+    """numpy: arrays and a runtime that needs numpy alone; onnx: graphs of act, encode and goals (hilp[onnx])"""
     out: str
     """folder to write"""
     prompts: tuple[str, ...] = ()

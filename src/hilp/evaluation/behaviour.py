@@ -83,7 +83,7 @@ def words(row: Row) -> Iterator[str]:
     """Sentences about what a score does not show."""
     found, episodes = row.get("behaviour", {}), row["episodes"]
     all_of = counted(episodes, "episode")
-    under = f"Under plan {row['plan']}" if row["prompt"] == "goal" else f"Under reward '{row['reward']}'"
+    under = f"Under plan {row['plan']}," if row["prompt"] == "goal" else f"Under reward '{row['reward']}',"
     if early := found.get("ended_early", 0):
         falls = f", {row['falls']} by a fall" if row.get("falls") else ""
         missing = "; where rewards are negative, the steps that are missing count like those before"

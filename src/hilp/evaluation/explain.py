@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hilp.errors import counted
 from hilp.evaluation import stats
 from hilp.evaluation.rows import CERTIFICATES, Row
 from hilp.training.loop import MOVING
@@ -39,8 +40,8 @@ def explain_listening(found: float) -> str:
     if found >= LISTENS:
         return f"{told}: the actor listens to its prompt."
     return (
-        f"{told}: the actor hardly listens to its prompt. Train longer, or with skills that the data lived (--set "
-        "lived=0.5 of hilp, or --method hindsight)."
+        f"{told}: the actor hardly listens to its prompt. Train longer, or with another method: hindsight is told "
+        "what the data did next."
     )
 
 
@@ -61,8 +62,8 @@ def explain_without_distances(policy: Any) -> list[str]:
 def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     """What data that a policy has not seen says of it: numbers of `held_out.measure`, a plan each."""
     first = plans[0]
-    told = [f"Measured on {first['episodes']} episodes of {first['data']} ({first['transitions']:,} steps) without a "
-            "simulator."]  # fmt: skip
+    episodes = counted(first["episodes"], "episode")
+    told = [f"Measured on {episodes} of {first['data']} ({first['transitions']:,} steps) without a simulator."]
     if "time_correlation" in first and first["time_correlation"] is None:
         told.append(COLLAPSED)
     elif "time_correlation" in first:

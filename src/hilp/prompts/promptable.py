@@ -134,8 +134,8 @@ class PromptablePolicy(Agent):
         the bank keeps the column `physics` only. rule="goal" makes the state of highest reward the goal (HILP-G)
         instead of finding the skill that follows the reward; methods without a reward rule do so always. intercept=True
         fits a constant too, so that adding one to the reward changes nothing. rule="graph" plans on the graph of the
-        data, by value iteration with this `discount`; rule="auto" finds the skill (rule="skill"), or, where phi cannot
-        express the reward, as a low R^2 says, plans on the graph.
+        data, by value iteration with this `discount`; rule="auto" plans there wherever the graph expresses the reward,
+        else it finds the skill (rule="skill"), as it does with an intercept.
         """
         if not (function is None or isinstance(function, str) or callable(function)):
             raise HilpError(f"a reward is a function of (s, a, s') or a formula, not {function!r:.60}")

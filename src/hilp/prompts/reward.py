@@ -103,7 +103,10 @@ def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.G
 
 def _by_segments(policy: Agent, data: Any, function: Any, options: Reward) -> SkillPrompt:
     if isinstance(data, tuple) or function is None:
-        raise HilpError("a table of labelled samples has no segments: give the reward as a function or a formula")
+        raise HilpError(
+            "a table of labelled samples has no segments: give the reward as a function or a formula, or take "
+            "rule='goal' (--rule goal)"
+        )
     if data is None:
         sample = policy.bank.subsample(options.samples, options.seed)
         skills = segments.kept(policy, sample)

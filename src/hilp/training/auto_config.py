@@ -44,7 +44,7 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     keys = configs.to_fit(config)
     if not keys:
         return Resolved(config, data)
-    stride_open = HORIZON in keys and AHEAD not in keys and _stride_open(data)  # a gait is not subsampled
+    stride_open = HORIZON in keys and not hasattr(config, AHEAD) and _stride_open(data)  # a gait is not subsampled
     begun = before.get("config") or {}
     if not isinstance(begun, Mapping):
         raise HilpError(
@@ -82,9 +82,11 @@ def method_for(data: Dataset) -> tuple[str, str | None]:
     Most of what changes in a walking body swings back at once. A direction of phi says little about the actions of such
     data, and a policy told to follow one hardly listens; what its next stride was like says all.
     """
-    if gait.stride_rows(data) is None:
+    rows = gait.stride_rows(data)
+    if rows is None:
         return "hilp", None
-    return "hindsight", "this data is of a body that walks: trained with hindsight (--method hilp overrules)"
+    told = f"most columns swing back within {rows} rows, as in a body that walks"
+    return "hindsight", f"{told}: trained with hindsight (--method hilp overrules)"
 
 
 def bc_weight_for(data: Dataset) -> tuple[float, str | None]:
@@ -170,7 +172,7 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
     number for `phi_discount` the preset decides.
     """
     keys = configs.to_fit(config)
-    if not preset.for_any_data or HORIZON not in keys or AHEAD in keys:  # of a body, phi sees places alone
+    if not preset.for_any_data or HORIZON not in keys or hasattr(config, AHEAD):  # of a body, phi sees places alone
         return preset.steps
     scale = timescale.of_dataset(data)
     discount = (scale if _stride_open(data) else scale.not_subsampled).discount

@@ -130,7 +130,8 @@ def read_run(folder: Path) -> dict[str, Any]:
 def _difference(key: str, before: Any, now: Any) -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         odd = next(k for k in {**before, **now} if before.get(k) != now.get(k))
-        return f"config has {odd}={before.get(odd)}, not {now.get(odd)}"
+        was, wanted = (one.get(odd, "its default") for one in (before, now))
+        return f"config has {odd}={was}, not {wanted}"
     if key == "devices":
         return f"batches are shared out among {before or 1} devices, not {now or 1}"
     return f"{key} is {before}, not {now}"
