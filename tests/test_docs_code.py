@@ -31,7 +31,7 @@ CUT = {"steps": 20, "episodes": 2, "bank": 400, "pairs": 50}
 TRANSITIONS = 4_000
 NETWORKS: dict[str, Any] = {"dim": 4, "hidden": (16, 16), "actor_hidden": (16, 16), "batch": 32}
 # Robots need minutes to simulate, tables of methods need hours to train: these lines are only parsed.
-TOO_MUCH = re.compile(r"^hilp (bench|quickstart)\b|walker|antmaze|runs/ant\b|\.\.\.")
+TOO_MUCH = re.compile(r"^hilp (bench|play|quickstart)\b|walker|antmaze|runs/ant\b|\.\.\.")
 
 
 @dataclass(frozen=True)
