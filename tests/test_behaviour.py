@@ -73,7 +73,7 @@ def test_an_evaluation_says_what_its_episodes_were_like(tiny: hilp.FoundationPol
 def test_the_r2_of_a_graph_is_not_shown_as_a_promise() -> None:
     rows = [{**ROW, "episodes": 2, "rule": rule, "r2": 0.74, "largest": 1.5} for rule in ("skill", "graph")]
     headers, lines = page.results_table(rows)
-    r2, largest = headers.index("R²"), headers.index("largest reward of a step")
+    r2, largest = headers.index("R²"), headers.index("best step")
     assert [(line[r2], line[largest]) for line in lines] == [("0.74", "1.5"), (None, "1.5")]
 
 

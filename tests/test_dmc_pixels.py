@@ -66,7 +66,7 @@ def test_a_collection_that_was_killed_while_drawing_only_draws(
 ) -> None:
     """The states are there; other arguments are another collection."""
     told: list[int] = []
-    draw, simulate = dmc.PixelDmc.render_dataset, collector._block
+    draw, simulate = dmc.PixelDmc.render_dataset, collector.Rounds.run
 
     def killed(self: Any, data: Any, progress: Any) -> Any:
         raise KeyboardInterrupt
@@ -76,15 +76,15 @@ def test_a_collection_that_was_killed_while_drawing_only_draws(
         hilp.collect(NAME, "random", 30, out=tmp_path / "film", workers=1, progress=told.append)
     assert not (tmp_path / "film").exists() and max(told) == 15, "collected, which is half of it"
     monkeypatch.setattr(dmc.PixelDmc, "render_dataset", draw)
-    monkeypatch.setattr(collector, "_block", lambda *_: pytest.fail("the states were collected again"))
+    monkeypatch.setattr(collector.Rounds, "run", lambda *_: pytest.fail("the states were collected again"))
     with pytest.raises(HilpError, match="film-states already exists"):
         hilp.collect(NAME, "random", 30, seed=1, out=tmp_path / "film", workers=1)
-    other = collector.Config(hidden=(8, 8))
+    other = Request("random", 30, 0, tmp_path / "film", workers=1, config={"width": "8"})
     with pytest.raises(HilpError, match="film-states already exists"):
-        collectors.run(collector, world, Request("random", 30, 0, tmp_path / "film", workers=1, config=other))
+        collectors.run(collector, world, other)
     data = hilp.collect(NAME, "random", 30, out=tmp_path / "film", workers=1, progress=told.append)
     assert data.rows == 31 and told[-1] == 30 and told == sorted(told)
-    monkeypatch.setattr(collector, "_block", simulate)
+    monkeypatch.setattr(collector.Rounds, "run", simulate)
     at_once = hilp.collect(NAME, "random", 30, out=tmp_path / "again", workers=1)
     assert at_once.fingerprint == data.fingerprint
 

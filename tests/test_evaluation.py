@@ -16,6 +16,7 @@ from hilp.evaluation import evaluate, rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
+from hilp.prompts.bank import Bank
 from hilp.prompts.specs import Goal, Reward, Skill, Sum, Then
 from hilp.report import page
 from hilp.spec import Spec
@@ -44,7 +45,7 @@ class Walker:
 
     method, fingerprint = "scripted", "0" * 32
     settings, spec, skill_dim, observation_parts = {"dim": 32}, Spec(2, 2), 2, ()
-    bank = SimpleNamespace(observations=np.zeros((0, 2)))
+    bank = Bank(*np.zeros((3, 0, 2), np.float32))
     preparation = Preparation(np.zeros(2), np.ones(2), np.zeros(2), np.ones(2))
 
     def __init__(self, walks: Any = True) -> None:
@@ -141,7 +142,9 @@ def test_a_reward_row_is_the_share_of_the_possible_gain() -> None:
 
 def test_a_policy_without_prompts_is_scored_under_the_rewards_that_were_asked_for() -> None:
     flat: Any = Walker()
-    flat.skill_dim, flat.skill = 0, lambda: SimpleNamespace(kind="none", z=np.array([1.0, 0.0]))
+    right = np.array([1.0, 0.0])
+    flat.skill_dim = 0
+    flat.skill = lambda: type("Right", (), {"kind": "none", "z": right, "__call__": lambda *_: right})()
     rows = hilp.evaluate(flat, hall(), rewards=["right", "up"], episodes=2)
     assert [row["reward"] for row in rows] == ["right", "up"]
 

@@ -48,27 +48,6 @@ def with_rests(policy: hilp.FoundationPolicy, rows: Any) -> hilp.FoundationPolic
     return dataclasses.replace(policy, graph=dataclasses.replace(policy.graph, rests=np.asarray(rows, np.int32)))
 
 
-def test_at_the_goal_prompts_head_for_where_the_data_stays(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
-    latents = tiny.midpoints.latents
-    goal = 7
-    apart = np.linalg.norm(latents - latents[goal], axis=1)
-    close, far = int(np.argsort(apart)[1]), int(np.argmax(apart))
-    at = np.asarray(tiny.bank.observations)
-    staying, elsewhere = with_rests(tiny, [close, far]), with_rests(tiny, [far])
-    staying.save(tmp_path / "staying")
-    for policy in (staying, hilp.FoundationPolicy.load(tmp_path / "staying")):
-        for plan in (0, "auto"):
-            prompt = policy.goal(at[goal], plan=plan)
-            assert prompt.holds is True
-            there = policy.goal_direction(latents[goal][None], latents[close][None])
-            np.testing.assert_allclose(prompt(at[goal][None]), there, atol=1e-3)
-    many = staying.goal(at[[goal, far]])
-    assert many.holds is None and many(at[[goal, goal]]).shape == (2, tiny.skill_dim)
-    assert elsewhere.goal(at[goal]).holds is False and elsewhere.goal(at[goal]).rest is None
-    far_off = staying.goal(at[goal])(at[far][None])
-    np.testing.assert_array_equal(far_off, elsewhere.goal(at[goal])(at[far][None]), "only who is there")
-
-
 def test_the_command_says_that_a_goal_is_only_passed(tiny: hilp.FoundationPolicy, tmp_path: Path, run: Any) -> None:
     goal = ",".join(str(number) for number in np.asarray(tiny.bank.observations)[7])
     for rows, said in (([], True), ([7], False)):

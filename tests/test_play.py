@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import copy
 import http.client
 import json
 import re
@@ -14,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,6 +26,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from websockets.asyncio.client import connect as connect_here
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -36,6 +40,7 @@ from hilp.play.simulation import Simulation
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
 from hilp.prompts.bank import Bank
+from hilp.report import page as report
 from hilp.spec import Spec
 from test_methods import config_of
 
@@ -361,6 +366,8 @@ def test_a_task_of_ones_own_is_filmed(other_task_run: Path) -> None:
         ({"type": "push", "seed": "x"}, "seed"),
         ({"type": "control", "speed": 1e9}, "speed"),
         ({"type": "control", "speed": "fast"}, "speed"),
+        ({"type": "control", "speed": 1e-300}, "0.1 to 120"),
+        ({"type": "control", "speed": 0}, "0.1 to 120"),
         ({"type": "control", "step": -4}, "step"),
         ({"type": "segments", "seed": -1}, "seed"),
     ],
@@ -532,10 +539,12 @@ def test_who_is_refused(address: str) -> None:
     url = urlsplit(address)
     assert url.hostname == "127.0.0.1"
     path = f"/?{url.query}"
-    for name in ("evil.example", f"evil.example:{url.port}", "127.0.0.1", f"127.0.0.1.evil.example:{url.port}", ""):
+    for name in ("evil.example", f"evil.example:{url.port}", "localhost:x", f"127.0.0.1.evil.example:{url.port}", ""):
         assert asked(address, Host=name)[0] == 421, "another name bound to this address"
-    for name in (f"localhost:{url.port}", f"LOCALHOST:{url.port}"):
-        assert asked(address, Host=name)[0] == 200
+    for name in (f"localhost:{url.port}", f"LOCALHOST:{url.port}", "localhost:9000", "127.0.0.1", "[::1]:9000"):
+        assert asked(address, Host=name)[0] == 200, "as it is called at the other end of a tunnel"
+        assert asked(address, Host=name, Origin=f"http://{name}")[0] == 200
+        assert asked(address, Host=name, Origin="http://localhost:1")[0] == 403, "a page of another server"
     for origin in (
         "http://evil.example",
         "null",
@@ -555,6 +564,38 @@ def test_who_is_refused(address: str) -> None:
         assert status in (400, 404) and "root:" not in text
     assert asked(address, path)[0] == 200
     lives(address)
+
+
+@pytest.mark.parametrize(
+    ("host", "own", "others"),
+    [
+        ("0.0.0.0", ["localhost:9000", "192.0.2.7:9000", "192.0.2.7", "[2001:db8::1]:80"], ["evil.example:5", "x"]),
+        ("192.0.2.7", ["192.0.2.7:5", "localhost:9000"], ["192.0.2.7:6", "192.0.2.8:5", "localhost.evil.example"]),
+        ("::1", ["[::1]:5", "[::1]:9000", "localhost"], ["[::2]:5"]),
+    ],
+)
+def test_names_of_a_server_for_others(stage: scene.Stage, host: str, own: list[str], others: list[str]) -> None:
+    play = server.Play(stage, host, 5)
+    assert play._is_own(f"{play.name}:5".lower())
+    assert all(play._is_own(name) for name in own) and not any(play._is_own(name) for name in others)
+
+
+def test_another_speed_counts_at_once(address: str) -> None:
+    """Also after a speed at which the next step would be long away, or none that can be waited for."""
+    with opened(address) as window:
+        say(window, type="agents", starts=[FAR])
+        say(window, type="prompt", id=1, spec=GOAL)
+        heard(window, "prompted")
+        say(window, type="control", speed=1e-300)
+        assert "0.1 to 120" in heard(window, "error")["message"]
+        say(window, type="control", speed=0.1)
+        time.sleep(0.3)  # in which a step is made, and the next one is 10 seconds away
+        say(window, type="control", speed=15)
+        say(window, type="hello", version=1)
+        heard(window, "scene", 5)
+        first, begin = heard(window, "frame", 5)["step"], time.monotonic()
+        while heard(window, "frame", 5)["step"] < first + 5:
+            assert time.monotonic() < begin + 5
 
 
 def test_large_and_broken_requests(address: str) -> None:
@@ -644,6 +685,24 @@ def test_a_client_that_does_not_listen_holds_nobody(address: str) -> None:
         lives(address)
 
 
+def test_a_window_that_is_behind_ends_with_its_connection(stage: scene.Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.Window, "_run", lambda window: None)  # it never answers
+
+    async def left() -> int:
+        play = server.Play(stage)
+        listening = await play.start()
+        async with connect_here(play.address.replace("http", "ws", 1).replace("/?", "/socket?")) as window:
+            for _ in range(server.WAITING + 4):
+                await window.send("{}")
+        end = time.monotonic() + 3
+        while play.windows and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        listening.close()
+        return play.windows
+
+    assert asyncio.run(left()) == 0
+
+
 def framed(message: Message) -> bytes:
     """A text frame of a client, with a mask of zeros."""
     text = json.dumps(message).encode()
@@ -654,11 +713,20 @@ def framed(message: Message) -> bytes:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_serves_until_it_is_stopped(able_run: Path, tiny_run: Path) -> None:
-    command = [Path(sys.executable).with_name("hilp"), "play", str(able_run), str(tiny_run), "--no-open"]
+@contextlib.contextmanager
+def served_by_command(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, and its address."""
+    command = [str(Path(sys.executable).with_name("hilp")), "play", *map(str, words), "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        address = (process.stdout.readline().split() or [process.stderr.read()])[-1]
+        try:
+            yield process, (process.stdout.readline().split() or [process.stderr.read()])[-1]
+        finally:
+            process.kill()
+
+
+def test_the_command_serves_until_it_is_stopped(able_run: Path, tiny_run: Path) -> None:
+    with served_by_command(able_run, tiny_run) as (process, address):
         assert asked(address)[0] == 200
         with opened(address) as window:
             say(window, type="hello", version=1)
@@ -674,24 +742,43 @@ def test_mistakes_of_the_command(refused: Any, able_run: Path, tmp_path: Path, o
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"cannot listen on 127.0.0.1:{port}" in refused("play", able_run, "--port", port, "--no-open")
+    assert "--port must be at most 65,535, not 70000" in refused("play", able_run, "--port", 70_000, "--no-open")
 
 
 def test_without_a_run_the_quickstart_is_made_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made: list[str] = []
-    monkeypatch.setattr("hilp.commands.play.quickstart", lambda flags: made.append(flags.out))
-    assert trained_quickstart() == "runs/quickstart" == made[0]
-    (tmp_path / "runs" / "quickstart").mkdir(parents=True)
-    (tmp_path / "runs" / "quickstart" / "run.json").write_text("{}")
-    assert trained_quickstart() == "runs/quickstart" and len(made) == 1
+    folder, made = tmp_path / "runs" / "quickstart", []
+    monkeypatch.setattr("hilp.commands.play.quickstart", lambda flags: made.append((flags.out, flags.overwrite)))
+    assert trained_quickstart() == "runs/quickstart"
+    folder.mkdir(parents=True)
+    assert trained_quickstart() == "runs/quickstart"
+    for command in ("hilp quickstart --seed 3", "hilp play"):  # which were interrupted
+        (folder / "run.json").write_text(json.dumps({"command": command}))
+        assert trained_quickstart() == "runs/quickstart"
+    assert made == [("runs/quickstart", False), *[("runs/quickstart", True)] * 3]
+    for command in ("hilp pretrain --out runs/quickstart", None):
+        (folder / "run.json").write_text(json.dumps({"command": command}))
+        with pytest.raises(HilpError, match="hilp play RUN"):
+            trained_quickstart()
+    (folder / "results.json").write_text("{}")
+    assert trained_quickstart() == "runs/quickstart" and len(made) == 4
+
+
+def test_a_report_advises_the_playground_where_there_is_one(policy: hilp.FoundationPolicy) -> None:
+    assert "hilp play" in report.build(policy, [], [], None)
+    nameless = copy.copy(policy)
+    nameless.provenance = replace(policy.provenance, task=None)
+    with pytest.raises(HilpError, match="--task"):
+        scene.stage_of(nameless, "run")
+    assert "hilp play" not in report.build(nameless, [], [], None)
 
 
 # ---- minutes ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_thirty_frames_a_second_of_twenty_planning_agents(address: str) -> None:
-    with opened(address) as window:
+def test_thirty_frames_a_second_of_twenty_planning_agents(able_run: Path) -> None:
+    with served_by_command(able_run) as (_, address), opened(address) as window:
         say(window, type="hello", version=1)
         say(window, type="agents", count=20)
         say(window, type="control", speed=60)

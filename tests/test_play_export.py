@@ -9,6 +9,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,19 @@ STATES = 1_000
 TOLERANCE = 1e-5
 FLIPPED = 0.01  # share of states where two states of the bank tie to within rounding, and either is taken
 GOAL = [6.5, 6.5]
+RUN = "runs/a <!-- <script> maze"  # of a folder as anybody may name it
 PAINT = "max((x-1.5)**2+(y-6.5)**2<0.5,(x-2)**2+(y-6.5)**2<0.5)-max((x-6.5)**2+(y-1.5)**2<0.36,0)"
 ACT = """([spec, states]) => {
   const { simulation } = hilpLocal.backend, { policy } = simulation, seen = Float32Array.from(states);
   const resolved = spec.kind === "goal" ? { ...spec, goal: simulation.goal(spec.goal) } : spec;
   const prompt = policy.prompt(resolved, spec.kind === "reward" ? simulation.reward(spec.reward) : null);
-  return { kind: prompt.kind, r2: prompt.r2, actions: Array.from(policy.act(seen, prompt.skills(seen))) };
+  const { kind, r2, warnings } = prompt;
+  return { kind, r2, warnings, actions: Array.from(policy.act(seen, prompt.skills(seen))) };
 }"""
 
 
 def stage_of(policy: hilp.FoundationPolicy, task: str = "maze-medium") -> scene.Stage:
-    return scene.Stage(policy, maze.make(task), "runs/a <maze>")
+    return scene.Stage(policy, maze.make(task), RUN)
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +71,9 @@ def wait(page: Any, expression: str, seconds: float = 60) -> None:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+def opener(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
     """Writes the page of a stage and opens it from its file; at the end, no page may have complained."""
     said: list[str] = []
-    shown = []
 
     def open_page(stage: scene.Stage, width: int = 1280, height: int = 900) -> Any:
         path = tmp_path_factory.mktemp("page") / "play.html"
@@ -82,18 +84,29 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         page.on("request", lambda one: said.append(one.url) if not one.url.startswith(("file:", "data:")) else None)
         page.goto(path.as_uri(), timeout=120_000)  # of a machine with other work
         wait(page, "window.hilpPlay && hilpPlay.state.frame !== null")
-        shown.append(page)
         return page
 
     yield open_page
-    for page in shown:
-        page.close()
     assert said == []
 
 
 @pytest.fixture(scope="module")
-def page(opened: Callable[..., Any], stage: scene.Stage) -> Any:
-    return opened(stage)
+def page(opener: Callable[..., Any], stage: scene.Stage) -> Any:
+    return opener(stage)
+
+
+@pytest.fixture
+def opened(opener: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Opens pages of one test: each that stays open goes on acting and drawing."""
+    shown: list[Any] = []
+
+    def open_page(*given: Any) -> Any:
+        shown.append(opener(*given))
+        return shown[-1]
+
+    yield open_page
+    for page in shown:
+        page.close()
 
 
 # ---- the same numbers ------------------------------------------------------------------------------------------------
@@ -108,6 +121,12 @@ SPECS: dict[str, dict[str, Any]] = {
     "skill": {"kind": "skill", "z": [0.1, -0.9, 0.4, 0.2, 0.3, -0.2, 0.1, 0.5]},
     "follow": {"kind": "follow", "trajectory": [[1.5, 1.5], [1.5, 2.5], [2.5, 2.5]]},
     "named": {"kind": "reward", "reward": "right", "rule": "skill"},
+    "right": {"kind": "reward", "reward": "right"},
+    "well by both": {"kind": "reward", "reward": "up"},
+    "well by neither": {"kind": "reward", "reward": "centre"},
+    "worse by the graph": {"kind": "reward", "reward": "sin(20*x) - before(sin(20*x))"},
+    "by formula": {"kind": "reward", "reward": "x - before(x) + 0.5*action[1]"},
+    "with an intercept": {"kind": "reward", "reward": "right", "intercept": True},
     "named on the graph": {"kind": "reward", "reward": "centre", "rule": "graph"},
     "painted": {"kind": "reward", "reward": PAINT},
     "painted on the graph": {"kind": "reward", "reward": PAINT, "rule": "graph"},
@@ -132,12 +151,14 @@ def test_acts_as_python_does(name: str, page: Any, stage: scene.Stage) -> None:
     """To 1e-5; of few states in a thousand a subgoal hangs on a tie, and Python's own action does as well."""
     spec, policy = SPECS[name], stage.policy
     states = stage.world.starts(np.random.default_rng(3), STATES).astype(np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         prompt = make_prompt(policy, specs.from_json(spec), stage.world)
         actions = policy.act(states, prompt)
     found = page.evaluate(ACT, [spec, states.ravel().tolist()])
     assert found["kind"] == prompt.kind
+    if spec["kind"] == "reward":
+        assert [text[:30] for text in found["warnings"]] == [str(one.message)[:30] for one in said]
     if getattr(prompt, "r2", None) is not None:
         assert found["r2"] == pytest.approx(prompt.r2, abs=1e-5)
     apart = np.abs(np.reshape(found["actions"], actions.shape) - actions).max(axis=1)
@@ -147,6 +168,22 @@ def test_acts_as_python_does(name: str, page: Any, stage: scene.Stage) -> None:
     if off.any() and prompt.kind == "goal":
         assert (apart[off] <= 3 * swayed(policy, prompt, states[off], actions[off]) + TOLERANCE).all()
     assert np.median(apart) < 2e-6
+
+
+def test_a_reward_is_planned_on_the_graph_where_that_expresses_it(stage: scene.Stage) -> None:
+    """So the cases above are of all kinds: both fit well, both fit badly, the graph fits worse."""
+    fits: dict[str, list[tuple[str, bool]]] = {}
+    for name in ("well by both", "well by neither", "worse by the graph"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rules = (specs.from_json({**SPECS[name], "rule": rule}) for rule in ("skill", "graph", "auto"))
+            found: list[Any] = [make_prompt(stage.policy, one, stage.world) for one in rules]
+        fits[name] = [(prompt.kind, prompt.r2 >= 0.7) for prompt in found]
+    assert fits == {
+        "well by both": [("skill", True), ("graph", True), ("graph", True)],
+        "well by neither": [("skill", False), ("graph", False), ("graph", False)],
+        "worse by the graph": [("skill", False), ("graph", False), ("skill", False)],
+    }
 
 
 @pytest.mark.parametrize("name", ["fb", "gc-bc", "hilp-directed", "sf-hilp", "sf-lap"])
@@ -282,7 +319,7 @@ def test_a_click_sets_a_goal_and_the_agent_acts_as_python(
 
 
 def test_paint_skills_agents_and_errors(page: Any) -> None:
-    page.evaluate("hilpPlay.send('agents', { count: 20 })")
+    page.evaluate("hilpPlay.send('agents', { starts: Array(20).fill([6.5, 1.5]) })")  # out of the brush's way
     wait(page, "hilpPlay.state.frame.agents.length === 20")
     page.click("#tab-reward")
     click(page, [1.5, 6.5])
@@ -356,9 +393,17 @@ def test_the_command_writes_a_small_page(run: Callable[..., Any], tiny_run: Path
     assert "connect-src" not in text and "default-src 'none'" in text
 
 
+def test_no_text_of_a_run_begins_a_tag(stage: scene.Stage) -> None:
+    """A page whose JSON holds `<!-- <script>` would end nowhere; escaped, it is the same text."""
+    found = re.search(r"window\.hilpNote = (.*);\n", export.html(stage))
+    assert found is not None and "<" not in found[1]
+    assert json.loads(found[1])["scene"]["run"] == RUN
+
+
 def test_what_fits_into_no_page_is_refused(
-    refused: Callable[..., str], tiny_run: Path, tmp_path: Path, tiny: hilp.FoundationPolicy
+    refused: Callable[..., str], tiny_run: Path, tmp_path: Path, tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset
 ) -> None:
+    assert "one run" in refused("play", tiny_run, "runs/other", "--export", tmp_path / "play.html")
     assert "it is a folder" in refused("play", tiny_run, "--export", tmp_path)
     elsewhere = scene.Stage(tiny, untrained("hilp"), "runs/maze")
     elsewhere.world.name = "a robot"
@@ -366,6 +411,11 @@ def test_what_fits_into_no_page_is_refused(
         export.html(elsewhere)
     with pytest.raises(HilpError, match="chunks of actions"):
         export.require(untrained("hilp", chunk=3, play=2), maze.make("maze-medium"))
+    with pytest.raises(HilpError, match="rewards by segments, as hindsight policies do"):
+        export.html(stage_of(untrained("hindsight", tiny_data).with_skills(tiny_data)))
+    assert tiny.graph is not None
+    with pytest.raises(HilpError, match="averages where an agent was"):
+        export.html(stage_of(replace(tiny, graph=replace(tiny.graph, smooth=3.0))))
 
 
 @pytest.mark.skipif(NODE is None, reason="there is no node: apt-get install nodejs")

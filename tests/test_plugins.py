@@ -82,7 +82,7 @@ def test_an_installed_package_is_used_from_the_shell(python: Path, tmp_path: Pat
         [*table, "--steps", "5", "--episodes", "2", "--set", "batch=32", "--json"],
     )  # fmt: skip
     (row,) = map(json.loads, evaluated.splitlines())
-    assert (row["task"], row["method"], row["metric"]) == ("Table", "imitate", "success")
+    assert (row["task"], row["method"], row["metric"]) == ("table", "imitate", "success")
 
 
 def test_without_the_package_its_names_are_told_unknown(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_linear_reward_is_expressed_exactly(tiny: hilp.FoundationPolicy) -> No
     r = tiny.reward_features(s, s2) @ wanted
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="phi expresses only")
-        earn = tiny.reward((s, s2, r))
+        earn = tiny.reward((s, s2, r), rule="skill")
     assert earn.r2 == pytest.approx(1, abs=1e-4)
     assert np.linalg.norm(earn.z) == pytest.approx(1, abs=1e-5)
     assert np.corrcoef(tiny.reward_features(s, s2) @ earn.z, r)[0, 1] > 0.9999
@@ -231,7 +231,10 @@ def test_noise_is_not_expressed_and_warns(tiny: hilp.FoundationPolicy) -> None:
 
 def test_the_scale_of_a_reward_does_not_matter(tiny: hilp.FoundationPolicy) -> None:
     def scaled(by: float) -> np.ndarray:
-        return quietly(lambda: tiny.reward(function=lambda s, a, s2: by * (s2[:, 1] - s[:, 1]).astype(float))).z
+        def reward(s: Any, a: Any, s2: Any) -> np.ndarray:
+            return by * (s2[:, 1] - s[:, 1]).astype(float)
+
+        return quietly(lambda: tiny.reward(function=reward, rule="skill")).z
 
     for by in (1e-30, 1e-9, 1e9):
         np.testing.assert_allclose(scaled(by), scaled(1), atol=1e-5)
@@ -472,8 +475,11 @@ def test_a_method_without_any_rule_says_so_by_name(tiny: hilp.FoundationPolicy, 
 
 def test_a_reward_may_use_extra_columns_by_name(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> None:
     labelled = replace(tiny_data, extras={"height": tiny_data.observations[:, 1].astype(np.float64)})
-    plain = quietly(lambda: tiny.reward(labelled, lambda s, a, s2: s2[:, 1] - s[:, 1]))
-    named = quietly(lambda: tiny.reward(labelled, lambda s, a, s2, x: x.after("height") - x.before("height")))
+    by_name = lambda s, a, s2, x: x.after("height") - x.before("height")  # noqa: E731
+    plain, named = (
+        quietly(lambda one=one: tiny.reward(labelled, one, rule="skill"))
+        for one in (lambda s, a, s2: s2[:, 1] - s[:, 1], by_name)
+    )
     np.testing.assert_allclose(plain.z, named.z, atol=1e-5)
     with pytest.raises(hilp.HilpError, match="did you mean 'height'"):
         tiny.reward(labelled, lambda s, a, s2, x: x.after("heigt"))

@@ -149,7 +149,9 @@ def path_of(source: Any) -> Path:
     """A path that the system can have, whether or not anything is there."""
     if not isinstance(source, str | os.PathLike):
         raise HilpError(f"cannot load data from a {type(source).__name__}: give a name, a path or a dict of arrays")
-    return place_of("a path", source)
+    path = place_of("a path", source)
+    require_utf8(str(path), "the path")
+    return path
 
 
 def place_of(what: str, source: Any) -> Path:

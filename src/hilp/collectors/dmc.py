@@ -47,13 +47,13 @@ class Config:
     learners: configs.Count = 2
     side_by_side: configs.Count = 10  # episodes of a block
     chunk: configs.Count = 20  # steps of control between rounds of updates
-    steps_per_update: configs.Count = 8  # transitions that a learner collects for each of its updates
+    steps_per_update: configs.Count = 4  # transitions that a learner collects for each of its updates
     random_steps: configs.UpTo = 4_000  # transitions of random actions before a learner acts
     width: configs.Count = 256  # of actor and critic
     novelty: configs.TwoSizes = (256, 128)  # of the networks of rnd: width of two layers, and of what is predicted
     neighbours: configs.Count = 12  # of apt
-    batch: configs.Count = 512
-    lr: configs.Positive = 1e-3
+    batch: configs.Count = 256
+    lr: configs.Positive = 3e-4
     n_step: configs.Count = 3  # the reward is that of the state so many steps on, as is the value it goes on from
     discount: configs.Fraction = 0.99
     tau: configs.Ema = 0.01

@@ -54,7 +54,7 @@ RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 MAY_BE_0 = ("bank", "curve_points", "port", "process", "retries")
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
-MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000, "jobs": 1_000}  # each takes memory as it begins
+MOST = {"port": 65_535, "seeds": 10_000, "episodes": 1_000_000, "workers": 10_000, "jobs": 1_000}
 
 
 # ---- values of flags -------------------------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from hilp import runs
 from hilp.commands import common
-from hilp.commands.quickstart import Quickstart, quickstart
-from hilp.errors import printable
+from hilp.commands.quickstart import RESULTS, Quickstart, quickstart
+from hilp.errors import HilpError, printable
 
 with common.WhenUsed():
     from hilp.play import export, scene, server
+    from hilp.training import checkpoints
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class Play(common.Verb):
     """write the playground of a maze as one page that needs no server, to mail or to host: FILE.html"""
 
     def __call__(self) -> None:
+        if self.export is not None and self.rival:
+            raise HilpError(
+                f"--export writes the page of one run, not of {printable(self.rival)} beside it: leave that out"
+            )
         run = self.run or trained_quickstart()
         stage = scene.stage_of(common.load_policy(run)[0], str(Path(run)), self.task)
         if self.export is not None:
@@ -60,9 +64,18 @@ class Play(common.Verb):
 
 
 def trained_quickstart() -> str:
-    """The folder of the quickstart, which is made where there is none."""
-    folder = Quickstart.out
-    if not (Path(folder) / runs.RUN).is_file():
-        print(f"there is no run in {printable(folder)} yet: the quickstart makes one, which takes a few minutes")
-        quickstart(Quickstart())
-    return folder
+    """The folder of the quickstart, which is made where there is none, and anew where it was interrupted."""
+    folder = Path(Quickstart.out)
+    if (folder / RESULTS).is_file():
+        return Quickstart.out
+    if folder.exists() and not is_unfinished(folder):
+        raise HilpError(f"{folder} is not the folder of a quickstart: name the run to meet, hilp play RUN")
+    print(f"there is no run in {printable(Quickstart.out)} yet: the quickstart makes one, which takes a few minutes")
+    quickstart(Quickstart(overwrite=folder.exists()))
+    return Quickstart.out
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether a quickstart began here, or nothing: what another command trained is not replaced."""
+    words = str(checkpoints.read_run(folder).get("command")).split()
+    return words[1:2] in (["quickstart"], ["play"]) or (folder.is_dir() and not any(folder.iterdir()))

@@ -19,7 +19,7 @@ from hilp.export import policy_programs, runtime
 from hilp.play import page
 from hilp.play.scene import FIELD, Stage
 from hilp.policy.policy import FoundationPolicy
-from hilp.prompts import formulas, graph_reward
+from hilp.prompts import formulas, graph_reward, segments
 from hilp.prompts.agent import has_graph
 from hilp.prompts.reward import graph_samples
 from hilp.prompts.specs import RewardOptions
@@ -81,6 +81,10 @@ def require(policy: FoundationPolicy, world: Any) -> None:
         raise HilpError(f"only built-in mazes fit into a page, seen as positions, not {world.name}: leave out --export")
     if policy.chunk > 1:
         raise HilpError("this policy answers chunks of actions, which a page does not play: leave out --export")
+    if segments.serve(policy):
+        raise HilpError(f"a page follows no rewards by segments, as {policy.method} policies do: leave out --export")
+    if policy.graph is not None and policy.graph.smooth > 1.0:
+        raise HilpError("this policy averages where an agent was over some steps, as no page does: leave out --export")
 
 
 def kept(policy: FoundationPolicy) -> dict[str, np.ndarray]:

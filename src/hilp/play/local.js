@@ -79,7 +79,7 @@ window.hilpLocal = (() => {
 
   // ---- the simulation, as hilp.play.simulation has it --------------------------------------------------------------------
 
-  const SLOTS = 2, MOST_STEPS = 1000, FASTEST = 120, SEGMENT = 25, PLANNED = 5, PUSH = 5;
+  const SLOTS = 2, MOST_STEPS = 1000, SLOWEST = 0.1, FASTEST = 120, SEGMENT = 25, PLANNED = 5, PUSH = 5;
   const rounded = (value, digits) => (Number.isFinite(value) ? Number(value.toFixed(digits)) : null);
   const placed = (xy, digits = 3) => Array.from(xy, (value) => rounded(f32(value), digits));
   const isPlace = (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite);
@@ -142,7 +142,7 @@ window.hilpLocal = (() => {
     control({ run, speed, seed, restart, step }) {
       if (run !== undefined) this.run = Boolean(run);
       if (speed !== undefined) {
-        if (!(speed > 0 && speed <= FASTEST)) throw new Error(`the speed is a number of steps a second, up to ${FASTEST}`);
+        if (!(speed >= SLOWEST && speed <= FASTEST)) throw new Error(`the speed is a number of steps a second, ${SLOWEST} to ${FASTEST}`);
         this.speed = speed;
       }
       if (seed !== undefined) this.seed = seed;

@@ -21,7 +21,8 @@ def html(before: Sequence[str] = (), nonce: str = "") -> str:
 
 def without_server(note: str) -> str:
     """The page with a policy and its maze inside. note: the JSON that `hilp.play.export.described` gives."""
-    text = html([f"window.hilpNote = {note};\n", *map(read, LOCAL)])
+    inert = note.replace("<", "\\u003c")  # in strings alone: no text of a run's owner begins a tag or a comment
+    text = html([f"window.hilpNote = {inert};\n", *map(read, LOCAL)])
     return text.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{GUARD}">', 1)
 
 

@@ -235,17 +235,27 @@ window.hilpPolicy = (() => {
     return rewards;
   }
 
-  function direction(policy, rewards, rows, intercept, warnings) {
-    const wide = policy.note.skill_dim, features = rows.length === policy.count ? policy.features : gathered(policy.features, wide, rows);
-    const mean = rewards.reduce((sum, value) => sum + value, 0) / rewards.length;
-    const fits = [() => leastSquares(features, wide, rewards), () => leastSquares(centred(features, wide), wide, rewards.map((value) => value - mean))];
-    let [z, r2] = fits[intercept ? 1 : 0]();
+  const featuresOf = (policy, rows) => (rows.length === policy.count ? policy.features : gathered(policy.features, policy.note.skill_dim, rows));
+  const meanOf = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+  function centredFit(policy, rewards, rows) {
+    const wide = policy.note.skill_dim, mean = meanOf(rewards);
+    return leastSquares(centred(featuresOf(policy, rows), wide), wide, rewards.map((value) => value - mean));
+  }
+
+  function direction(policy, rewards, rows, intercept) {
+    const wide = policy.note.skill_dim, features = featuresOf(policy, rows), mean = meanOf(rewards);
+    let [z, r2] = intercept ? centredFit(policy, rewards, rows) : leastSquares(features, wide, rewards);
     if (!policy.has("cumulant")) {
       const r = intercept ? rewards.map((value) => value - mean) : rewards;
       z = z.map((_, i) => r.reduce((sum, value, n) => sum + value * features[n * wide + i], 0) / r.length);
-    } else if (!intercept && cosine(z, fits[1]()[0]) < OTHER_WAY) warnings.push(`the mean of this reward (${mean.toPrecision(3)}), not its differences, decides this prompt: subtract it`);
+    }
     if (!z.some((value) => value !== 0)) throw new Error("phi does not change on the sampled data, so no skill can follow a reward");
     return [z, r2];
+  }
+
+  function warnOfMean(policy, z, rewards, rows, warnings) {
+    if (cosine(z, centredFit(policy, rewards, rows)[0]) < OTHER_WAY) warnings.push(`the mean of this reward (${meanOf(rewards).toPrecision(3)}), not its differences, decides this prompt: subtract it`);
   }
 
   function rewardPrompt(policy, spec, reward, warnings) {
@@ -264,14 +274,15 @@ window.hilpPolicy = (() => {
       rewards.forEach((value, n) => { if (value > rewards[best]) best = n; });
       return goalPrompt(policy, { kind: "goal", goal: rowOf(policy.following, policy.wide, rows[best]) });
     }
-    const [z, r2] = direction(policy, rewards, rows, intercept, warnings);
-    if (r2 < POOR_FIT && rule === "auto" && policy.hasGraph && policy.graph.isFineEnough) {
+    const [z, r2] = direction(policy, rewards, rows, intercept);
+    if (rule === "auto" && !intercept && policy.hasGraph && policy.graph.isFineEnough) {
       const planned = onGraph();
-      if (planned.r2 >= POOR_FIT) {
-        warnings.push(`a direction of phi expresses only R^2 = ${rounded(r2)} of this reward, so it is planned on the graph of the data instead (R^2 = ${rounded(planned.r2)}); the rule 'skill' asks for the direction`);
+      if (planned.r2 >= Math.min(r2, POOR_FIT)) {
+        if (planned.r2 < POOR_FIT) warnings.push(`the graph of the data expresses only R^2 = ${rounded(planned.r2)} of this reward (a direction of phi ${rounded(r2)}): the prompt follows the part it can express; prefer smooth rewards of what is observed`);
         return planned;
       }
     }
+    if (!intercept && policy.has("cumulant")) warnOfMean(policy, z, rewards, rows, warnings);
     if (r2 < POOR_FIT) warnings.push(`phi expresses only R^2 = ${rounded(r2)} of this reward: the prompt follows the part it can express${policy.hasGraph ? "; the rule 'graph' plans it on the graph of the data" : ""}`);
     return fixed(policy, policy.project(z), { r2 });
   }

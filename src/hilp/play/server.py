@@ -32,10 +32,11 @@ LOOPBACK = "127.0.0.1"
 LARGEST = 256 * 1024  # bytes of a message
 MOST_WINDOWS = 256
 WAITING = 64  # messages of a window that are not yet answered, or answers that it has not yet taken
-FRAMES = 1 / 40  # seconds between two frames, at least
+FRAMES = 1 / 40  # seconds between two frames, on average
 SOCKET = "/socket"
 ANYWHERE = ("0.0.0.0", "::")
-ADDRESS = re.compile(r"(\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:]+\]):\d+")
+ADDRESS = re.compile(r"(\d+\.\d+\.\d+\.\d+|\[[\da-f:]+\])(:\d+)?")
+THIS_MACHINE = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 
 
 class Window:
@@ -74,10 +75,11 @@ class Window:
                 if text is None:
                     return
                 self._receive(text)
-                due, shown = max(due, time.monotonic()), 0.0
+                now, shown = time.monotonic(), 0.0
+                due = min(max(due, now), now + 1 / simulation.speed)  # a slow speed before delays no longer
             now = time.monotonic()
             if self.inbox.empty() and (now - shown >= FRAMES or not simulation.is_moving):
-                shown = now
+                shown = max(shown + FRAMES, now - FRAMES)  # not `now`: 60 steps a second would be 30 frames, not 40
                 self._show()
 
     def _show(self) -> None:
@@ -147,15 +149,13 @@ class Play:
         name = socket.gethostname() if self.host in ANYWHERE else self.host
         return f"[{name}]" if ":" in name else name
 
-    def _hosts(self) -> set[str]:
-        names = {self.host, "localhost", LOOPBACK, "[::1]"} if is_loopback(self.host) else {self.name}
-        return {f"{name}:{self.port}".lower() for name in names}
-
     def _is_own(self, host: str) -> bool:
-        """Whether a request is for us. A server for all addresses of a machine also answers to any of these: only names
-        can be bound to another address.
+        """Whether a request is for us. The names of this machine have any port, that of a tunnel or a container. A
+        server for all addresses of a machine also answers to any of these: only names can be bound to another address.
         """
-        return host.lower() in self._hosts() or (self.host in ANYWHERE and bool(ADDRESS.fullmatch(host)))
+        if host == f"{self.name}:{self.port}".lower() or THIS_MACHINE.fullmatch(host):
+            return True
+        return self.host in ANYWHERE and bool(ADDRESS.fullmatch(host))
 
     async def start(self) -> "Server":
         """Begin to listen; `port` is the one found, where none was asked for."""
@@ -185,11 +185,11 @@ class Play:
     def _request(self, connection: "ServerConnection", request: Any) -> Any:
         """The page, or a refusal; None: go on with the WebSocket."""
         asked = urlsplit(request.path)
-        hosts = request.headers.get_all("Host")
+        hosts = [host.lower() for host in request.headers.get_all("Host")]
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return refusal(connection, 421, "this server does not answer to that name")
         origins = request.headers.get_all("Origin")
-        if any(not self._is_own(origin.lower().removeprefix("http://")) for origin in origins):
+        if any(origin.lower() != f"http://{hosts[0]}" for origin in origins):
             return refusal(connection, 403, "this server answers no other site")
         given = parse_qs(asked.query).get("token", [""])[0]
         if not hmac.compare_digest(given.encode(), self.token.encode()):
@@ -211,6 +211,8 @@ class Play:
 
     async def _serve(self, connection: "ServerConnection") -> None:
         """One window, until it is closed."""
+        from websockets.protocol import State
+
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -223,8 +225,8 @@ class Play:
         try:
             async for text in connection:
                 window.inbox.put(text if isinstance(text, str) else "")
-                while window.is_behind and not sender.done():  # who does not listen is not listened to
-                    await asyncio.sleep(0.02)
+                while window.is_behind and connection.state is State.OPEN and not sender.done():
+                    await asyncio.sleep(0.02)  # who does not listen is not listened to
         finally:
             self.windows -= 1
             window.close()
@@ -258,10 +260,6 @@ def guard(response: Any, policy: str) -> Any:
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Cache-Control"] = "no-store"
     return response
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def quiet_logger() -> Any:

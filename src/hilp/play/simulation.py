@@ -27,7 +27,8 @@ from hilp.tasks import rendering
 Message = dict[str, Any]
 SLOTS = 2
 DEEPEST = 20  # specs in specs
-FASTEST, MOST_STEPS = 120.0, 1_000  # steps a second, and steps that are asked for at once
+SLOWEST, FASTEST = 0.1, 120.0  # steps a second
+MOST_STEPS = 1_000  # that are asked for at once
 SIZES = (1, 4, MOST_AGENTS)  # batches that actions are computed for: each is compiled once
 SEGMENT = 25  # transitions of a piece of data to choose between
 PAIRS = 8  # that are tried to find two that differ
@@ -169,8 +170,8 @@ class Simulation:
         if "run" in message:
             self.run = bool(message["run"])
         if "speed" in message:
-            if not is_number(message["speed"], above=0.0) or message["speed"] > FASTEST:
-                raise HilpError(f"the speed is a number of steps a second, up to {FASTEST:.0f}")
+            if not is_number(message["speed"]) or not SLOWEST <= message["speed"] <= FASTEST:
+                raise HilpError(f"the speed is a number of steps a second, {SLOWEST} to {FASTEST:.0f}")
             self.speed = float(message["speed"])
         if "seed" in message:
             self.seed = require_seed(message["seed"])

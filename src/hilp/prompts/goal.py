@@ -3,6 +3,7 @@
 And demonstrations, which are goals one after the other.
 """
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +46,6 @@ class GoalPrompt(Prompt):
     to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
     stuck: StuckAgents | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
     latent_ema: LatentEma | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
-    rest: np.ndarray | None = field(default=None, repr=False)  # where the data stays at the goal, as `latent`; or it
 
     kind = "goal"
 
@@ -68,7 +68,7 @@ class GoalPrompt(Prompt):
         return self.policy.goal_direction(here, self._targets(here, target, rows))
 
     def step(self, batch: Batch) -> np.ndarray | None:
-        if self.latent_ema is not None or self.rest is not None or not self.policy.has_rule("goal_direction"):
+        if self.latent_ema is not None or not self.policy.has_rule("goal_direction"):
             return None
         if self.plan == 0:
             return self.policy.rule("act_towards", batch, self.one_goal)
@@ -91,9 +91,6 @@ class GoalPrompt(Prompt):
             rows = rows[~shown]
         if self.plan != 0 and len(rows):
             target[rows] = self.policy.midpoints.subgoals(here[rows], goals[rows], *self._midpoint_options)
-        if self.rest is not None:  # who is there stays there
-            there = undiscounted(np.linalg.norm(goals - here, axis=1), self.policy.discount) <= NEAR
-            target[there] = np.broadcast_to(self.rest, goals.shape)[there]
         return target
 
     @cached_property
@@ -127,9 +124,9 @@ class GoalPrompt(Prompt):
         graph = self.policy.graph
         if graph is None or self.latent.ndim != 1:
             return None
-        if _nearest(self.policy, graph.landmarks, self.latent[None])[1][0] > 2.0 * graph.radius:
+        if _apart(self.policy, graph.landmarks, self.latent) > 2.0 * graph.radius:
             return None
-        return bool(_nearest(self.policy, graph.rests, self.latent[None])[1][0] <= graph.radius)
+        return _apart(self.policy, graph.rests, self.latent) <= graph.radius
 
     def path_info(self, observation: Any) -> PathInfo:
         """What the graph of the data says about the way from an observation to this goal, before acting."""
@@ -191,29 +188,16 @@ def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> Goal
         to_goal, stuck = policy.planner.to_goals(latent), policy.planner.stuck()
     steps = smoothing(policy, options)
     ema = None if steps <= 1.0 else LatentEma(steps, trust_radius(policy.discount))
-    tree, rest = goals.tree, _rest(policy, latent)
+    tree = goals.tree
     if goals.single:
         tree, latent = trees.over(lambda rows: rows[0], tree), latent[0]
-        to_goal, rest = (None if one is None else one[0] for one in (to_goal, rest))
-    return GoalPrompt(policy, tree, latent, options, to_goal, stuck, ema, rest)
+        to_goal = None if to_goal is None else to_goal[0]
+    return GoalPrompt(policy, tree, latent, options, to_goal, stuck, ema)
 
 
-def _rest(policy: Agent, goals: np.ndarray) -> np.ndarray | None:
-    """Where to stay at goals [n, dim]: where the data does, as near as counts as reached, or else at the goals."""
-    if policy.graph is None or not len(policy.graph.rests):
-        return None
-    rests, apart = _nearest(policy, policy.graph.rests, goals)
-    near = undiscounted(apart, policy.discount) <= NEAR
-    return np.where(near[:, None], rests, goals) if near.any() else None
-
-
-def _nearest(policy: Agent, rows: np.ndarray, goals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of these rows of the bank, the latent nearest to each goal, and how far it is, infinite where there is none."""
-    if not len(rows):
-        return goals, np.full(len(goals), np.inf)
-    known = policy.midpoints.latents[rows]
-    numbers, apart = nearest(goals, known, 1)
-    return known[numbers[:, 0]], apart[:, 0]
+def _apart(policy: Agent, rows: np.ndarray, goal: np.ndarray) -> float:
+    """How far the nearest of these rows of the bank is from a goal [dim], in phi; infinite where there is none."""
+    return float(nearest(goal[None], policy.midpoints.latents[rows], 1)[1][0, 0]) if len(rows) else math.inf
 
 
 def smoothing(policy: Agent, options: Goal) -> float:

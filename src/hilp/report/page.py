@@ -55,10 +55,11 @@ def build(
     sections += [] if world is None else _representation(policy, world)
     sections += [*_listening(policy, metrics), *_training(metrics), _origin(policy, rows)]
     data = escape.escape(printable(str(policy.provenance.data or "your data")))
+    meet = " Meet it in the browser with <code>hilp play</code> and the folder of this page."
     intro = (
         f"<p>A policy trained on <strong>{data}</strong> without rewards or goals "
-        f"({policy.provenance.steps or 0:,} updates), then prompted with no further training. "
-        "Meet it in the browser with <code>hilp play</code> and the folder of this page.</p>"
+        f"({policy.provenance.steps or 0:,} updates), then prompted with no further training."
+        f"{meet if policy.provenance.task else ''}</p>"  # there is no playground without a task
     )
     return page("hilp report", intro, sections)
 
