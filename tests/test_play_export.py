@@ -186,6 +186,20 @@ def test_a_reward_is_planned_on_the_graph_where_that_expresses_it(stage: scene.S
     }
 
 
+@pytest.mark.parametrize("plan", [0, 2, "auto", "graph"])
+def test_acts_as_python_does_near_a_goal(plan: int | str, page: Any, stage: scene.Stage) -> None:
+    """Also where the data stays: the goal is a state near which it did."""
+    policy, rng = stage.policy, np.random.default_rng(2)
+    assert policy.graph is not None and len(policy.graph.rests)
+    goal = policy.bank.observations[policy.graph.rests[0]]
+    around = (goal + rng.uniform(-0.7, 0.7, (600, 2))).astype(np.float32)
+    states = np.concatenate([goal[None], around[stage.world.valid(around)][:200]])
+    actions = policy.act(states, policy.goal(goal, plan=plan))
+    spec = {"kind": "goal", "goal": goal.tolist(), "plan": plan}
+    found = np.reshape(page.evaluate(ACT, [spec, states.ravel().tolist()])["actions"], actions.shape)
+    assert (np.abs(found - actions).max(axis=1) > TOLERANCE).mean() <= FLIPPED
+
+
 @pytest.mark.parametrize("name", ["fb", "gc-bc", "hilp-directed", "sf-hilp", "sf-lap"])
 def test_any_method_acts_as_python_does(name: str, opened: Callable[..., Any], tiny_data: hilp.Dataset) -> None:
     """By its programs alone: methods without distances, with directed ones, with a backward map, without goals."""
