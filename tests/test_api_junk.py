@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import hilp
+from hilp.data import load
 from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.prompts import specs
@@ -29,6 +30,8 @@ QUICK = {"quiet": True, "bank": 50, "steps": 1}
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where a folder is made whose name is junk
+    monkeypatch.setattr(methods, "MODULES", dict(methods.MODULES))  # what is registered here is gone for other tests
+    monkeypatch.setattr(load, "FORMATS", dict(load.FORMATS))
 
 
 def refuses(function: Callable[..., Any], /, **known: Any) -> None:

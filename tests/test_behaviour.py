@@ -59,7 +59,7 @@ def test_words_of_a_row() -> None:
     assert "7 of 10 episodes ended early, 6 by a fall: they lasted 31 steps" in early and "missing" in early
     assert "passed, not kept" in passed and "90% of commands are at their limit, 10% in the data" in limits
     goal = {**row, "prompt": "goal", "plan": "auto", "behaviour": {"standing": 4, "steps_alive": 9.0}}
-    assert [("plan auto 4 of 10" in words, "standing still" in words) for words in behaviour.words(goal)] == [
+    assert [("plan auto, 4 of 10" in words, "standing still" in words) for words in behaviour.words(goal)] == [
         (True, True)
     ]
     assert not list(behaviour.words({**row, "behaviour": {}}))
