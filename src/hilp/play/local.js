@@ -79,7 +79,7 @@ window.hilpLocal = (() => {
 
   // ---- the simulation, as hilp.play.simulation has it --------------------------------------------------------------------
 
-  const SLOTS = 2, MOST_STEPS = 1000, SLOWEST = 0.1, FASTEST = 120, SEGMENT = 25, PLANNED = 5, PUSH = 5;
+  const SLOTS = 2, MOST_STEPS = 1000, SLOWEST = 0.1, FASTEST = 120, SEGMENT = 25, PAIRS = 50, APART = 0.5, PLANNED = 5, PUSH = 5;
   const rounded = (value, digits) => (Number.isFinite(value) ? Number(value.toFixed(digits)) : null);
   const placed = (xy, digits = 3) => Array.from(xy, (value) => rounded(f32(value), digits));
   const isPlace = (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite);
@@ -153,11 +153,14 @@ window.hilpLocal = (() => {
     segments({ id, seed = 0 }) {
       const random = generator(seed), { policy } = this, start = this.agents.length ? this.agents[0].start : null, from = this.agent(start, 0, 0).xy;
       const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
-      const states = [0, 1].map(() => {
+      const piece = () => {
         const z = policy.project(Array.from({ length: policy.note.skill_dim }, normal)), rows = [from];
         for (let n = 0; n < SEGMENT; n++) rows.push(this.maze.step(rows[n], policy.act(Float32Array.from(rows[n]), z)));
         return rows.map((row) => placed(row, 4));
-      });
+      };
+      // Of pieces that end at one place nobody can prefer one.
+      let states = [piece(), piece()];
+      for (let n = 1; n < PAIRS && Math.hypot(...states[0][SEGMENT].map((x, i) => x - states[1][SEGMENT][i])) <= APART; n++) states = [piece(), piece()];
       return [{ type: "segments", id, pair: states.map((rows) => rows.map((row) => placed(row))), states }];
     }
 
