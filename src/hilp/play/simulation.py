@@ -81,6 +81,8 @@ class Simulation:
         """The answers to a message; a HilpError where it cannot be taken."""
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             raise HilpError("a message is a JSON object with a 'type'")
+        if not isinstance(message.get("id", 0), int | str):  # it is sent back
+            raise HilpError("the id of a message is a whole number or a text")
         known = {
             "hello": self._hello,
             "prompt": self._prompt,
