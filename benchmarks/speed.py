@@ -17,6 +17,7 @@ import numpy as np
 
 import acting
 import pixels
+import stepping
 from timing import ACTION, OBSERVATION, Line, best, python, random_data
 
 WALKS_DISCOUNT = 0.97  # of the latents of walks: that of the mazes
@@ -308,6 +309,8 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "walker_frames": pixels.walker_frames,
     "cube_frames": pixels.cube_frames,
     "kitchen_frames": pixels.kitchen_frames,
+    "workers_waiting": stepping.workers_waiting,
+    "workers_computing": stepping.workers_computing,
     "import": import_time,
     "help": help_time,
 }

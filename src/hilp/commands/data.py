@@ -220,7 +220,7 @@ class Collect(common.Verb):
     seed: int = 0
     """random seed"""
     workers: int | None = None
-    """processes or threads that simulate (default: one a core)"""
+    """processes or threads that simulate (default: one a core; for environments of Gymnasium 1, and 8 at most)"""
     set: tuple[str, ...] = ()
     """config values of the learners of rnd and apt: key=value ..."""
     overwrite: bool = False
