@@ -9,6 +9,7 @@
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
 | `held-out/` | episodes that were not trained on, where some were held out; a native data set |
+| `prompts/` | saved prompts that `hilp serve` knows by name, `NAME.safetensors` |
 | `prompt.safetensors` | instead of a policy: the high level of a hierarchy |
 | `rows.jsonl` | evaluation rows, one a prompt |
 | `trajectories.safetensors` | the first episodes of each evaluated prompt, for pictures |
@@ -22,7 +23,7 @@ from hilp.errors import HilpError
 
 RUN, METRICS, CHECKPOINTS, POLICY, ROWS, PAGE = (
     "run.json", "metrics.jsonl", "checkpoints", "policy", "rows.jsonl", "report.html")  # fmt: skip
-PROMPT = "prompt.safetensors"
+PROMPT, PROMPTS = "prompt.safetensors", "prompts"
 TRAJECTORIES = "trajectories.safetensors"
 READING = "reading.json"
 HELD_OUT = "held-out"
@@ -58,6 +59,11 @@ def find_prompt(run: Path) -> Path:
     if (run / RUN).is_file() and not (run / POLICY).is_dir():
         raise HilpError(f"{run} has no prompt yet: its training has not finished, continue it with --resume")
     raise HilpError(f"there is no prompt in {run}: give the file of one, or a folder that holds {PROMPT}")
+
+
+def prompts(run: Path) -> dict[str, Path]:
+    """The prompts that were saved in a run's folder, by name."""
+    return {file.stem: file for file in (run / PROMPTS).glob("*.safetensors") if file.is_file()}
 
 
 def _require_one_seed(run: Path) -> None:

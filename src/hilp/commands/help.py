@@ -40,7 +40,7 @@ VALUES = {  # what a flag takes, where its type does not say it
     **dict.fromkeys(("task", "eval_task"), "TASK"),
     **dict.fromkeys(("set", "option"), "KEY=VALUE"),
     **dict.fromkeys(("reward", "rewards", "earn"), "REWARD"),
-    **dict.fromkeys(("load", "save", "picture", "video", "rows", "follow", "prefer", "labels", "then", "add"), "FILE"),
+    **dict.fromkeys(("token", "load", "save", "picture", "video", "rows", "follow", "prefer", "labels", "then", "add"), "FILE"),
 }  # fmt: skip
 
 

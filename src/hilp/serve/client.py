@@ -1,0 +1,37 @@
+"""A client of the server, which does as a stock `openpi-client` does, for robots whose numpy that one refuses (2 on)."""
+
+from typing import Any
+
+from hilp.serve import wire
+
+
+class Client:
+    """A robot's end of the connection. One that broke is replaced by another Client."""
+
+    def __init__(self, address: str, token: str | None = None) -> None:
+        from websockets.sync.client import connect
+
+        headers = None if token is None else {"Authorization": f"Api-Key {token}"}
+        self._socket = connect(address, compression=None, max_size=None, additional_headers=headers)
+        self._metadata = wire.unpacked(self._socket.recv())  # type: ignore[arg-type]
+        self._begins = False
+
+    def get_server_metadata(self) -> dict[str, Any]:
+        """What the server said first."""
+        return dict(self._metadata)
+
+    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """The actions for an observation; a RuntimeError where the server refuses it."""
+        self._socket.send(wire.packed({**observation, "reset": True} if self._begins else observation))
+        answer = self._socket.recv()
+        if isinstance(answer, str):
+            raise RuntimeError(answer)
+        self._begins = False
+        return dict(wire.unpacked(answer))
+
+    def reset(self) -> None:
+        """The next observation begins an episode."""
+        self._begins = True
+
+    def close(self) -> None:
+        self._socket.close()
