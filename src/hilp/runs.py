@@ -9,7 +9,7 @@
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
 | `held-out/` | episodes that were not trained on, where some were held out; a native data set |
-| `prompts/` | saved prompts that `hilp serve` knows by name, `NAME.safetensors` |
+| `NAME.safetensors` | any other: a prompt that was saved here, which `hilp serve` knows by its name |
 | `prompt.safetensors` | instead of a policy: the high level of a hierarchy |
 | `rows.jsonl` | evaluation rows, one a prompt |
 | `trajectories.safetensors` | the first episodes of each evaluated prompt, for pictures |
@@ -23,11 +23,12 @@ from hilp.errors import HilpError
 
 RUN, METRICS, CHECKPOINTS, POLICY, ROWS, PAGE = (
     "run.json", "metrics.jsonl", "checkpoints", "policy", "rows.jsonl", "report.html")  # fmt: skip
-PROMPT, PROMPTS = "prompt.safetensors", "prompts"
+PROMPT = "prompt.safetensors"
 TRAJECTORIES = "trajectories.safetensors"
 READING = "reading.json"
 HELD_OUT = "held-out"
 CONFIG = "config.json"  # in the folder of a policy, written last
+ARRAYS = ("weights", "bank", "graph", "latents", "trajectories")  # files of a run or a policy that are no prompts
 
 
 def find(path: Path) -> Path:
@@ -63,7 +64,7 @@ def find_prompt(run: Path) -> Path:
 
 def prompts(run: Path) -> dict[str, Path]:
     """The prompts that were saved in a run's folder, by name."""
-    return {file.stem: file for file in (run / PROMPTS).glob("*.safetensors") if file.is_file()}
+    return {file.stem: file for file in run.glob("*.safetensors") if file.is_file() and file.stem not in ARRAYS}
 
 
 def _require_one_seed(run: Path) -> None:

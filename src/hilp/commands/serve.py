@@ -23,8 +23,8 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 class Serve(Asking):
     """Answer robots: observations in, actions out, by the protocol of openpi's client.
 
-    A robot says what to do in the key 'prompt' of its observation: a spec as JSON, or the name of a prompt saved in
-    RUN/prompts. The flags of `hilp prompt` say what those do that send none.
+    A robot says what to do in the key 'prompt' of its observation: a spec as JSON, or the name of a prompt that
+    was saved in the run's folder. The flags of `hilp prompt` say what those do that send none.
     """
 
     first: ClassVar = ("host", "port", "token", *Asking.kinds, "plan", "task", "seed")

@@ -1,6 +1,7 @@
 """A client of the server, which does as a stock `openpi-client` does, for robots whose numpy that one refuses (2 on)."""
 
-from typing import Any
+import contextlib
+from typing import Any, Self
 
 from hilp.serve import wire
 
@@ -12,7 +13,9 @@ class Client:
         from websockets.sync.client import connect
 
         headers = None if token is None else {"Authorization": f"Api-Key {token}"}
-        self._socket = connect(address, compression=None, max_size=None, additional_headers=headers)
+        opened = connect(address, compression=None, max_size=None, additional_headers=headers)
+        self._open = contextlib.ExitStack()
+        self._socket = self._open.enter_context(opened)
         self._metadata = wire.unpacked(self._socket.recv())  # type: ignore[arg-type]
         self._begins = False
 
@@ -34,4 +37,10 @@ class Client:
         self._begins = True
 
     def close(self) -> None:
-        self._socket.close()
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -221,7 +221,7 @@ class PolicyServer:
 
     def _saved(self) -> str:
         names = sorted(runs.prompts(self.home))
-        return f"or the name of a saved one: {some(names)}" if names else "or save one in the run's folder 'prompts'"
+        return f"or the name of a saved one: {some(names)}" if names else f"or save one in {self.home}"
 
 
 def text_of(prompt: Any) -> str:
