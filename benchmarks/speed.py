@@ -17,6 +17,7 @@ import numpy as np
 
 import acting
 import pixels
+import serving
 from timing import ACTION, OBSERVATION, Line, best, python, random_data
 
 WALKS_DISCOUNT = 0.97  # of the latents of walks: that of the mazes
@@ -302,6 +303,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "act_numpy": acting.act_numpy,
     "act_onnx": acting.act_onnx,
     "start": acting.start,
+    "serve": serving.serve,
     "memory": memory,
     "films": pixels.films,
     "maze_frames": pixels.maze_frames,

@@ -1,10 +1,11 @@
-"""`hilp serve`: actions over a socket are those of the policy, robots do not disturb each other, and nothing ends it."""
+"""`hilp serve`: actions over a socket are those of the policy, no robot disturbs another, and nothing ends it."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -325,7 +326,7 @@ def test_without_a_prompt_a_robot_is_told_to_send_one(tiny: hilp.FoundationPolic
     with listening(of(tiny)) as address:
         client = Client(address)
         assert client.get_server_metadata()["prompt"] is None
-        with pytest.raises(RuntimeError, match="say what to do: send 'prompt'.*save one in nowhere"):
+        with pytest.raises(RuntimeError, match=r"say what to do: send 'prompt'.*save one in nowhere"):
             client.infer(state(PLACES[0]))
         assert client.infer(state(PLACES[0], prompt=GOAL))["actions"].shape == (1, 2)
         client.close()
@@ -412,9 +413,9 @@ def test_a_message_that_is_too_large_ends_its_connection(found: server.PolicySer
 
 
 HELLO = (
-    "GET / HTTP/1.1\r\nHost: robot\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-).encode()
+    b"GET / HTTP/1.1\r\nHost: robot\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -544,3 +545,129 @@ def test_mistakes_of_the_command(refused: Any, tiny_run: Path, tmp_path: Path) -
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"cannot listen on 127.0.0.1:{port}" in refused("serve", tiny_run, "--port", port)
+
+
+def test_a_package_that_is_missing_is_named(
+    refused: Any, tiny_run: Path, monkeypatch: pytest.MonkeyPatch, tiny: hilp.FoundationPolicy
+) -> None:
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    assert "hilp serve needs msgpack: pip install 'hilp[serve]'" in refused("serve", tiny_run)
+
+
+# ---- a stock client, minutes -----------------------------------------------------------------------------------------
+
+STOCK = """
+import sys, time
+import numpy as np
+from openpi_client.action_chunk_broker import ActionChunkBroker
+from openpi_client.websocket_client_policy import WebsocketClientPolicy
+
+port, places, out, prompt = int(sys.argv[1]), np.load(sys.argv[2]), sys.argv[3], sys.argv[4:]
+
+def connected():
+    while True:
+        try:
+            return WebsocketClientPolicy("127.0.0.1", port)
+        except Exception:  # there is no server just now
+            time.sleep(0.1)
+
+robot, actions, connections = connected(), [], 1
+assert robot.get_server_metadata()["server"] == "hilp"
+for number, place in enumerate(places):
+    while True:
+        try:
+            answer = robot.infer({"observation/state": place, **({"prompt": prompt[0]} if prompt else {})})
+            break
+        except RuntimeError:  # told a mistake
+            raise
+        except Exception:  # cut off: the same observation again, on another connection
+            robot, connections = connected(), connections + 1
+    assert answer["actions"].shape == (1, 2) and answer["server_timing"]["infer_ms"] > 0
+    actions.append(answer["actions"][0])
+    if number % 100 == 0:
+        print(number, flush=True)
+broker = ActionChunkBroker(robot, action_horizon=1)
+assert np.allclose(broker.infer({"observation/state": place})["actions"], actions[-1], atol=1e-4)
+np.savez(out, actions=np.array(actions), connections=connections)
+"""
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A Python with openpi's client, whose numpy is older than ours, and the script of a robot."""
+    folder = tmp_path_factory.mktemp("stock")
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    python = str(folder / "venv" / "bin" / "python")
+    needed = ["openpi-client==0.1.2", "typing_extensions"]  # which it imports and does not ask for
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *needed], check=True)
+    (folder / "robot.py").write_text(STOCK)
+    return [python, str(folder / "robot.py")]
+
+
+class Stock:
+    """A robot with the stock client, in a process of its own."""
+
+    def __init__(self, stock: list[str], port: int, folder: Path, count: int, seed: int = 0, *prompt: str) -> None:
+        self.places = np.random.default_rng(seed).uniform(1.2, 6.8, (count, 2)).astype(np.float32)
+        self._out = folder / f"robot-{seed}.npz"
+        np.save(folder / f"robot-{seed}.npy", self.places)
+        words = [*stock, str(port), str(folder / f"robot-{seed}.npy"), str(self._out), *prompt]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def wait_for(self, step: int) -> None:
+        assert self.process.stdout is not None
+        while int(self.process.stdout.readline()) < step:
+            pass
+
+    def ended(self) -> tuple[np.ndarray, int]:
+        """Its actions, and how often it connected."""
+        assert self.process.stdout is not None
+        self.process.stdout.read()
+        assert self.process.wait(600) == 0
+        with np.load(self._out) as found:
+            return found["actions"], int(found["connections"])
+
+
+@pytest.mark.slow
+def test_a_stock_client_gets_ten_thousand_actions(
+    found: server.PolicyServer, tiny: hilp.FoundationPolicy, stock: list[str], tmp_path: Path
+) -> None:
+    robot = Stock(stock, found.port, tmp_path, 10_000, 0, json.dumps({"kind": "goal", "goal": [6.5, 6.5]}))
+    actions, connections = robot.ended()
+    assert len(actions) == 10_000 and connections == 1
+    np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal([6.5, 6.5])), **CLOSE)
+
+
+@pytest.mark.slow
+def test_eight_stock_clients_of_which_two_are_killed(
+    found: server.PolicyServer, tiny: hilp.FoundationPolicy, stock: list[str], tmp_path: Path
+) -> None:
+    goals = PLACES[:10].astype(np.float64)
+    specs = [json.dumps({"kind": "goal", "goal": goal.tolist()}) for goal in goals]
+    robots = [Stock(stock, found.port, tmp_path, 2_000, n, spec) for n, spec in enumerate(specs)]
+    for robot in robots[8:]:
+        robot.wait_for(500)
+        robot.process.kill()  # with signal 9, in the middle of an answer
+    for robot, goal in zip(robots[:8], goals, strict=False):
+        actions, connections = robot.ended()
+        assert connections == 1
+        np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal(goal)), **CLOSE)
+    test_who_left_is_forgotten(found)
+
+
+@pytest.mark.slow
+def test_a_stock_client_comes_back_to_a_server_that_was_killed(
+    tiny_run: Path, tiny: hilp.FoundationPolicy, stock: list[str], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = (tiny_run, "--goal", "6.5,6.5", "--plan", "0", "--port", port)
+    with command(*words) as (process, _):
+        robot = Stock(stock, port, tmp_path, 4_000)
+        robot.wait_for(500)
+        process.kill()
+    with command(*words):
+        actions, connections = robot.ended()
+    assert len(actions) == 4_000 and connections == 2
+    np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal([6.5, 6.5])), **CLOSE)

@@ -145,8 +145,9 @@ class Play:
 
     async def start(self) -> "Server":
         """Begin to listen; `port` is the one found, where none was asked for."""
+        sockets.require("play", "websockets")
         await asyncio.to_thread(lambda: self.stage.description)  # so that the first window need not wait for it
-        server = await sockets.listen(self._serve, self._request, self.host, self.port, LARGEST, "play")
+        server = await sockets.listen(self._serve, self._request, self.host, self.port, LARGEST)
         self.port = sockets.port_of(server)
         return server
 

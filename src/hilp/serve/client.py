@@ -1,4 +1,4 @@
-"""A client of the server, which does as a stock `openpi-client` does, for robots whose numpy that one refuses (2 on)."""
+"""A client of the server with the calls of a stock `openpi-client`, which refuses numpy 2."""
 
 import contextlib
 from typing import Any, Self
@@ -25,7 +25,16 @@ class Client:
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """The actions for an observation; a RuntimeError where the server refuses it."""
+        return self.send(observation).receive()
+
+    def send(self, observation: dict[str, Any]) -> Self:
+        """The first half of `infer`, for who does something else until the answer is there."""
         self._socket.send(wire.packed({**observation, "reset": True} if self._begins else observation))
+        self._begins = False
+        return self
+
+    def receive(self) -> dict[str, Any]:
+        """The second half."""
         answer = self._socket.recv()
         if isinstance(answer, str):
             raise RuntimeError(answer)

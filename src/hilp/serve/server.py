@@ -79,12 +79,12 @@ class PolicyServer:
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Listen until cancelled; `opened` is told the address once actions take no compiling."""
+        sockets.require("serve", "websockets", "msgpack")
         await asyncio.to_thread(self._begin)
         observation = sum(math.prod(shape) * np.dtype(kind).itemsize for _, shape, kind in self.policy.spec.parts)
         try:
-            server = await sockets.listen(
-                self._serve, self._request, self.host, self.port, LARGEST + 2 * observation, "serve"
-            )
+            most = LARGEST + 2 * observation
+            server = await sockets.listen(self._serve, self._request, self.host, self.port, most)
             self.port = sockets.port_of(server)
             async with server:  # which tells robots that it goes away
                 opened(self.address)

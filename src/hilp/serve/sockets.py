@@ -2,6 +2,7 @@
 
 import hmac
 import http
+import importlib.util
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,17 @@ Handler = Callable[["ServerConnection"], Awaitable[None]]
 Answerer = Callable[["ServerConnection", Any], Any]  # a response, or None: go on with the WebSocket
 
 
-async def listen(handler: Handler, answer: Answerer, host: str, port: int, largest: int, verb: str) -> "Server":
-    """Begin to listen. largest: bytes of a message; verb: of `hilp`, whose extra has the same name."""
-    try:
-        from websockets.asyncio.server import serve
-    except ImportError as error:
-        raise HilpError(f"hilp {verb} needs websockets: pip install 'hilp[{verb}]'") from error
+def require(verb: str, *packages: str) -> None:
+    """Raise unless the packages are there that a verb of `hilp` needs; its extra has its name."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise HilpError(f"hilp {verb} needs {package}: pip install 'hilp[{verb}]'")
+
+
+async def listen(handler: Handler, answer: Answerer, host: str, port: int, largest: int) -> "Server":
+    """Begin to listen. largest: bytes of a message."""
+    from websockets.asyncio.server import serve
+
     try:
         return await serve(
             handler, host, port, process_request=answer, max_size=largest, max_queue=8, compression=None,

@@ -1,7 +1,7 @@
 """Messages of openpi's protocol: msgpack, with arrays as maps of their bytes, type and shape. No pickle.
 
-An array is `{b"__ndarray__": true, b"data", b"dtype", b"shape"}`, a number of numpy's `{b"__npgeneric__": true, b"data",
-b"dtype"}`. Arrays that are read share the memory of their message, so they cannot be written to.
+An array is `{b"__ndarray__": true, b"data", b"dtype", b"shape"}`, a number of numpy's `{b"__npgeneric__": true,
+b"data", b"dtype"}`. Arrays that are read share the memory of their message, so they cannot be written to.
 """
 
 import math
