@@ -218,7 +218,7 @@ def test_from_log_to_robot(
         assert run(line) == 0, f"'{line}': {capsys.readouterr().err}"
     served = cli._parse(cli.flags_of("serve"), "serve", shlex.split(lines[-2])[2:])
     program = ROOT / shlex.split(lines[-1], comments=True)[1]
-    with serving.listening(replace(served, port=0).server()) as address:
+    with serving.listening(replace(served, port=0).prepared()) as address:
         monkeypatch.setattr("sys.argv", [str(program), address, "0.5"])
         runpy.run_path(str(program), run_name="__main__")
     said = capsys.readouterr().out

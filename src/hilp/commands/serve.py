@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,12 +39,12 @@ class Serve(Asking):
     """file that holds what clients must send: the header Authorization: Api-Key TOKEN"""
 
     def __call__(self) -> None:
-        found = self.server()
+        found = self.prepared()
         if self.host not in LOCAL and self.token is None:
             say(f"whoever reaches {self.host} can use this policy: --token FILE lets in those who know a token")
         asyncio.run(until_ended(found, self.opened))
 
-    def server(self) -> "server.PolicyServer":
+    def prepared(self) -> "server.PolicyServer":
         """What the flags say, before it listens."""
         secret, (policy, home) = self.secret(), common.load_policy(self.run)
         world = self.world(policy)
@@ -52,6 +53,7 @@ class Serve(Asking):
     def opened(self, address: str) -> None:
         """Say where it is, once it answers."""
         common.print_result({"served at": address, "run": str(Path(self.run))}, self.json)
+        sys.stdout.flush()  # whoever started it may read a pipe
 
     def secret(self) -> str | None:
         """The token in the file of that name."""

@@ -42,7 +42,7 @@ class Crew:
         """Compile what acting takes, then begin."""
         policy = self.policy
         for size in SIZES:
-            batch = joined([nothing(policy)], size)
+            batch = joined([example(policy)], size)
             if policy.has_rule("encode"):
                 policy.latents(batch)
             policy.rule("act", batch, np.zeros((size, policy.skill_dim), np.float32))
@@ -60,7 +60,7 @@ class Crew:
     def try_out(self, prompt: Prompt) -> None:
         """Act once under a new prompt, alone and beside another: what is compiled for it is compiled here."""
         for count in (1, 2):
-            requests = [Request(nothing(self.policy), prompt.fresh()) for _ in range(count)]
+            requests = [Request(example(self.policy), prompt.fresh()) for _ in range(count)]
             self._answer(requests)
             for request in requests:
                 request.actions.result()
@@ -118,7 +118,9 @@ def joined(batches: Sequence[Batch], size: int) -> Batch:
     return Batch(trees.over(lambda *parts: np.concatenate(parts), *(one.tree for one in padded)), False)
 
 
-def nothing(policy: PromptablePolicy) -> Batch:
-    """One observation of zeros."""
+def example(policy: PromptablePolicy) -> Batch:
+    """One observation: the first that the policy keeps, else zeros."""
+    if len(policy.bank):
+        return Batch(trees.over(lambda rows: np.asarray(rows[:1]), policy.bank.observations), True)
     parts = {name: np.zeros((1, *shape), kind) for name, shape, kind in policy.spec.parts}
     return Batch(parts or np.zeros((1, policy.spec.observation_dim), np.float32), True)

@@ -193,13 +193,13 @@ class PolicyServer:
         text = None if prompt is None else text_of(prompt)
         if robot.prompt is not None and text in (None, robot.asked):
             return
-        if text is None and self.prompt is None:
+        if text is not None:
+            made = await asyncio.get_running_loop().run_in_executor(self._maker, self._asked_for, text)
+        elif self.prompt is not None:
+            made = self.prompt
+        else:
             raise HilpError(f"say what to do: send 'prompt', a spec as JSON, {self._saved()}")
-        made = self.prompt if text is None else await self._in_maker(self._asked_for, text)
-        robot.prompt, robot.asked = await self._in_maker(made.fresh), text
-
-    async def _in_maker(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._maker, function, *arguments)
+        robot.prompt, robot.asked = made.fresh(), text
 
     def _asked_for(self, text: str) -> Prompt:
         """A spec is made once; a file is read anew, because another may have taken its place."""
