@@ -31,8 +31,8 @@ from hilp import HilpError
 from hilp.evaluation import setup
 from hilp.policy import policy as policies
 from hilp.serve import server, wire
+from hilp.serve.batching import SIZES, Batcher, Request
 from hilp.serve.client import Client
-from hilp.serve.crew import SIZES, Crew, Request
 from serving import listening
 from test_export import untrained
 
@@ -107,21 +107,21 @@ def test_robots_together_act_as_each_alone(tiny: hilp.FoundationPolicy) -> None:
         tiny.skill(np.arange(8)), tiny.goal([6.5, 1.5]).then(tiny.skill(seed=1), until=2),
         tiny.goal([1.5, 6.5]) + 0.5 * tiny.skill(seed=2), tiny.reward(None, "observation[0] - before(observation[0])"),
     ]  # fmt: skip
-    crew, alone = Crew(tiny), [prompt.fresh() for prompt in prompts]
-    crew.start()
+    batcher, alone = Batcher(tiny), [prompt.fresh() for prompt in prompts]
+    batcher.start()
     for prompt in prompts:
-        crew.try_out(prompt)
+        batcher.try_out(prompt)
     compiled = programs(tiny)
     for step in range(4):
         places = np.roll(PLACES, step, axis=0)[: len(prompts)]
         together = [Request(tiny.check(place), prompt) for place, prompt in zip(places, prompts, strict=True)]
-        crew._answer(together)
+        batcher._answer(together)
         for place, prompt, request in zip(places, alone, together, strict=True):
             np.testing.assert_allclose(request.actions.result()[0], tiny.act(place[None], prompt)[0], **CLOSE)
     for count in range(1, SIZES[-1] + 1):
-        crew._answer([Request(tiny.check(PLACES[0]), prompts[0].fresh()) for _ in range(count)])
+        batcher._answer([Request(tiny.check(PLACES[0]), prompts[0].fresh()) for _ in range(count)])
     assert programs(tiny) == compiled, "nothing was compiled to act"
-    crew.close()
+    batcher.close()
 
 
 def programs(policy: hilp.FoundationPolicy) -> dict[str, int]:
@@ -134,10 +134,10 @@ def programs(policy: hilp.FoundationPolicy) -> dict[str, int]:
 
 
 def test_one_broken_prompt_stops_no_other_robot(tiny: hilp.FoundationPolicy) -> None:
-    crew, broken = Crew(tiny), tiny.skill(seed=1).until(lambda rows: np.ones(7, bool)).then(tiny.skill(seed=2))
+    batcher, broken = Batcher(tiny), tiny.skill(seed=1).until(lambda rows: np.ones(7, bool)).then(tiny.skill(seed=2))
     batch, good = tiny.check(PLACES[0]), tiny.skill(seed=3)
     requests = [Request(batch, prompt) for prompt in (good, broken, good)]
-    crew._answer(requests)
+    batcher._answer(requests)
     with pytest.raises(HilpError, match="one truth an observation"):
         requests[1].actions.result(1)
     for request in (requests[0], requests[2]):
@@ -186,10 +186,10 @@ def test_a_chunk_is_all_that_is_played_until_the_next_question() -> None:
 def test_what_prompts_remember_counts_the_steps_of_a_chunk() -> None:
     policy = untrained("gc-bc", chunk=3, play=3)
     first, second = (policy.goal(row) for row in policy.bank.observations[:2])
-    crew, prompt, batch = Crew(policy), first.then(second, until=3), policy.check(policy.bank.observations[2])
+    batcher, prompt, batch = Batcher(policy), first.then(second, until=3), policy.check(policy.bank.observations[2])
     for wanted in (first, second):
         request = Request(batch, prompt)
-        crew._answer([request])
+        batcher._answer([request])
         np.testing.assert_allclose(request.actions.result()[0], policy.act(batch.tree[0], wanted.fresh()), **CLOSE)
 
 

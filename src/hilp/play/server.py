@@ -23,7 +23,7 @@ from hilp.play import page
 from hilp.play.scene import Stage
 from hilp.play.simulation import Message, Simulation
 from hilp.serve import sockets
-from hilp.serve.asked import loaded
+from hilp.serve.client_prompts import loaded
 from hilp.serve.sockets import ANYWHERE, LOOPBACK, guard, refusal
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from hilp.prompts import specs
 from hilp.prompts.agent import has_graph
 from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.midpoints import undiscounted
-from hilp.serve.asked import require_safe
+from hilp.serve.client_prompts import require_safe
 from hilp.tasks import rendering
 
 Message = dict[str, Any]

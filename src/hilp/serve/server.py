@@ -25,8 +25,8 @@ from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import specs
 from hilp.prompts.base import Prompt
 from hilp.serve import sockets, wire
-from hilp.serve.asked import loaded, require_safe
-from hilp.serve.crew import Crew
+from hilp.serve.batching import Batcher
+from hilp.serve.client_prompts import loaded, require_safe
 from hilp.tasks import rendering
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class PolicyServer:
         self.policy, self.home, self.world, self.host, self.port, self.token = policy, home, world, host, port, token
         self.prompt = policy.skill() if prompt is None and policy.skill_dim == 0 else prompt
         self.robots = 0
-        self._crew = Crew(policy)
+        self._batcher = Batcher(policy)
         # One thread makes all prompts, so that nobody waits for them to act, and simulators stay in one thread.
         self._maker = ThreadPoolExecutor(1, "hilp-prompts", rendering.keep_screens)
         self._made = lru_cache(MOST_MADE)(self._make)
@@ -90,13 +90,13 @@ class PolicyServer:
                 opened(self.address)
                 await server.wait_closed()
         finally:
-            self._crew.close()
+            self._batcher.close()
             self._maker.shutdown(cancel_futures=True)
 
     def _begin(self) -> None:
-        self._crew.start()
+        self._batcher.start()
         if self.prompt is not None:
-            self._crew.try_out(self.prompt)
+            self._batcher.try_out(self.prompt)
 
     def about(self) -> dict[str, Any]:
         """What a robot is told first: names, types and shapes of an observation, of the actions, and the prompts."""
@@ -163,7 +163,7 @@ class PolicyServer:
             if reset:
                 robot.prompt.reset()
             asked = time.perf_counter()
-            actions = await asyncio.wrap_future(self._crew.act(batch, robot.prompt))
+            actions = await asyncio.wrap_future(self._batcher.act(batch, robot.prompt))
             infer_ms = 1e3 * (time.perf_counter() - asked)
             timing = {"infer_ms": infer_ms}
             if robot.last_ms is not None:
@@ -216,7 +216,7 @@ class PolicyServer:
             if text not in files:
                 raise HilpError(f"'{text:.60}' is no prompt: send a spec as JSON, {self._saved()}")
             found = self.policy.load_prompt(files[text])
-        self._crew.try_out(found)
+        self._batcher.try_out(found)
         return found
 
     def _saved(self) -> str:

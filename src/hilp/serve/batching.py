@@ -30,13 +30,13 @@ class Request:
     actions: "Future[np.ndarray]" = field(default_factory=Future)
 
 
-class Crew:
+class Batcher:
     """Answers requests in the order in which they come, as many at once as are waiting."""
 
     def __init__(self, policy: PromptablePolicy) -> None:
         self.policy = policy
         self._waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="hilp-serve", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="hilp-batcher", daemon=True)
 
     def start(self) -> None:
         """Compile what acting takes, then begin."""
