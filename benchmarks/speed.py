@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import acting
+import over_socket
 import pixels
-import serving
 from timing import ACTION, OBSERVATION, Line, best, python, random_data
 
 WALKS_DISCOUNT = 0.97  # of the latents of walks: that of the mazes
@@ -303,7 +303,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "act_numpy": acting.act_numpy,
     "act_onnx": acting.act_onnx,
     "start": acting.start,
-    "serve": serving.serve,
+    "serve": over_socket.serve,
     "memory": memory,
     "films": pixels.films,
     "maze_frames": pixels.maze_frames,

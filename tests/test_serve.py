@@ -282,7 +282,9 @@ def test_episodes_begin_with_a_reset_or_another_prompt(robot: Client, tiny: hilp
     acts(before, reset=np.bool_(False))
     acts(after)
     robot.reset()
-    acts(before)
+    with pytest.raises(RuntimeError, match="NaN"):
+        robot.infer(state([np.nan, 0.0]))
+    acts(before)  # the next one that is taken begins an episode
     acts(tiny.act(PLACES[0], tiny.goal([6.5, 6.5])), prompt="corner")
     acts(before, prompt=asked)
 

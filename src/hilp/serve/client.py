@@ -30,7 +30,6 @@ class Client:
     def send(self, observation: dict[str, Any]) -> Self:
         """The first half of `infer`, for who does something else until the answer is there."""
         self._socket.send(wire.packed({**observation, "reset": True} if self._begins else observation))
-        self._begins = False
         return self
 
     def receive(self) -> dict[str, Any]:
