@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import acting
+import over_socket
 import pixels
 import stepping
 from timing import ACTION, OBSERVATION, Line, best, python, random_data
@@ -303,6 +304,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "act_numpy": acting.act_numpy,
     "act_onnx": acting.act_onnx,
     "start": acting.start,
+    "serve": over_socket.serve,
     "memory": memory,
     "films": pixels.films,
     "maze_frames": pixels.maze_frames,

@@ -26,6 +26,7 @@ VERBS = {  # in the order a new user meets them
     "evaluate": "prompt a policy with goals and rewards in a task and count what it reaches",
     "prompt": "prompt a policy once: with a goal, a reward or a skill",
     "play": "meet a policy in the browser: click goals, paint rewards, take the prompt home as code",
+    "serve": "answer robots over a socket: observations in, actions out, by openpi's protocol",
     "hierarchy": "train a high-level policy that sequences a policy's skills for a reward",
     "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
     "map": "draw the latent space next to the plan of the task",

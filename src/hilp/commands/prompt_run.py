@@ -82,13 +82,13 @@ def check_options(flags: Any, kind: str) -> None:
             raise HilpError(f"--{flag} changes nothing about a prompt with --{kind}: drop it, or prompt with {used}")
     if flags.until is not None and flags.then is None:
         raise HilpError("--until says when --then begins: name a saved prompt with --then")
-    if flags.earn is not None and flags.adapt is None:
-        raise HilpError("--earn is what --adapt counts: say how many episodes to search with, --adapt 10")
-    common.require_picture("--picture", flags.picture)
 
 
 def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> None:
-    """Raise where flags do not go with the policy or its task, before anything is run."""
+    """Raise where flags of the episode do not go together, or with the policy or its task, before anything is run."""
+    if flags.earn is not None and flags.adapt is None:
+        raise HilpError("--earn is what --adapt counts: say how many episodes to search with, --adapt 10")
+    common.require_picture("--picture", flags.picture)
     if world is not None:
         setup.require_fit("this policy", policy.spec, world, policy.observation_parts)
         if flags.video:
