@@ -109,7 +109,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
         convert(walk((3, 3)), tmp_path / "out")
     convert(walk((3, 3)), tmp_path / "out", overwrite=True)
     assert hilp.load(tmp_path / "out").lengths.tolist() == [3, 3]
-    with pytest.raises(HilpError, match="'native' or 'minari', not to 'zip'"):
+    with pytest.raises(HilpError, match="'native', 'minari' or 'lerobot', not to 'zip'"):
         convert(walk(), tmp_path / "other", to="zip")
 
 

@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hilp import storage
+from hilp import storage, trees
 from hilp.data import checks, dataset, lerobot, load
 from hilp.data.columns import begin_npy, flush
 from hilp.data.dataset import Dataset, extras_of
 from hilp.data.lerobot import Progress
-from hilp.data.source import Rows, Source, mapped
+from hilp.data.source import Kind, Rows, Source, mapped
 from hilp.data.transforms import ActionScaling, Metadata
 from hilp.errors import HilpError, path_of, require_count
 
@@ -204,26 +204,29 @@ def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -
     Actions are written in the user's units. `rewards` (recorded with the action) or ExORL's `reward` (recorded with the
     state it led to) become rewards, `terminations` stay; other extras become infos.
     """
-    _require_plain(source, source.observation, "Minari")
+    _require_untransformed(source, "Minari")
     try:
         import minari
         from minari.dataset.minari_storage import MinariStorage
     except ImportError as error:
         raise HilpError(f"writing Minari data needs {error.name}: pip install 'hilp[formats]'") from error
-    from gymnasium.spaces import Box
+    from gymnasium.spaces import Box, Dict
+
+    def space(kind: Kind) -> Box:
+        least, most = (0, 255) if kind.dtype == np.uint8 else (-np.inf, np.inf)
+        return Box(least, most, kind.shape, kind.dtype.type)
 
     target = _minari_target(name, overwrite)
     low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
     if source.action_scaling is not None:
         low, high = source.action_scaling.raw(low), source.action_scaling.raw(high)
-    kind = source.columns["observations"].dtype
-    least, most = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
+    seen = trees.over(space, source.observation)
     note = {"minari_version": minari.__version__, "description": f"written by hilp from {source.name}"}
     with storage.new_folder(target) as temporary:
         (temporary / "data").mkdir()
         written = MinariStorage.new(
             temporary / "data",
-            observation_space=Box(least, most, source.columns["observations"].shape, kind.type),
+            observation_space=Dict(seen) if isinstance(seen, dict) else seen,
             action_space=Box(low, high, dtype=np.float32),
             data_format="hdf5",
         )
@@ -253,12 +256,19 @@ def _minari_target(name: str, overwrite: bool) -> Path:
 
 
 def _whole_episodes(source: Source) -> Iterator[tuple[int, list[Rows]]]:
-    """Whole episodes, as many at a time as fit in a block (but at least one), and the rows done with them."""
+    """Whole episodes, as many at a time as fit in a block (but at least one), and the rows done with them.
+
+    NaN and infinities in them are an error after the last, when all that is wrong is known.
+    """
+    health = checks.HealthCheck(source)
     for first, beyond in source.groups():
         begin, stop = int(source.stops[first] - source.lengths[first]), int(source.stops[beyond - 1])
         rows = source.read(begin, stop)
+        health.add(begin, rows)
         edges = [0, *(int(s) - begin for s in source.stops[first:beyond])]
         yield stop, [{name: column[a:b] for name, column in rows.items()} for a, b in pairwise(edges)]
+    for problem in health.problems(rescale=True):
+        raise HilpError(f"{source.name}: {problem}")
 
 
 def _minari_buffer(source: Source, episode: Rows) -> Any:
@@ -285,7 +295,7 @@ def _minari_buffer(source: Source, episode: Rows) -> Any:
             inner = inner.setdefault(part, {})
         inner[leaf] = column
     return EpisodeBuffer(
-        observations=episode["observations"],
+        observations=trees.unnamed(episode, "observations"),
         actions=actions,
         rewards=rewards,
         terminations=terminations,
