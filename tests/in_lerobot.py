@@ -15,7 +15,11 @@ def write_sample(folder: Path, out: Path) -> dict[str, Any]:
     rows = np.load(out)
     state, camera = rows["observation.state"], rows["observation.images.camera"]
     features = {
-        "observation.images.camera": {"dtype": "image", "shape": camera.shape[1:], "names": ["height", "width", "channels"]},
+        "observation.images.camera": {
+            "dtype": "image",
+            "shape": camera.shape[1:],
+            "names": ["height", "width", "channels"],
+        },
         "observation.state": {"dtype": "float32", "shape": state.shape[1:], "names": None},
         "action": {"dtype": "float32", "shape": rows["action"].shape[1:], "names": None},
         "next.reward": {"dtype": "float64", "shape": (1,), "names": None},
@@ -42,7 +46,7 @@ def read_data(folder: Path, out: Path) -> dict[str, Any]:
 
 
 def act(run: Path, out: Path) -> dict[str, Any]:
-    """Actions of a policy that LeRobot's factory makes, saves, and loads again; `out` has what is asked and observed."""
+    """Actions of a policy that LeRobot's factory makes, saves, and loads again; `out` has what is asked and seen."""
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class, make_policy, make_policy_config, make_pre_post_processors
     from lerobot.utils.import_utils import register_third_party_plugins

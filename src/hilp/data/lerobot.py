@@ -213,7 +213,9 @@ def _write(folder: Path, source: Source, features: Mapping[str, Feature], fps: i
             total.add(noted)
             number = {"data/chunk_index": rows.chunk, "data/file_index": rows.file}
             span = {"dataset_from_index": written - frames, "dataset_to_index": written}
-            pending.append({"episode_index": episode, "tasks": [task], "length": frames, **number, **span, **_named(noted)})
+            pending.append(
+                {"episode_index": episode, "tasks": [task], "length": frames, **number, **span, **_named(noted)}
+            )
             if len(pending) == EPISODES_AT_ONCE or episode + 1 == source.episodes:
                 about.next_if_full()
                 place = {"meta/episodes/chunk_index": about.chunk, "meta/episodes/file_index": about.file}
@@ -251,9 +253,11 @@ def _values(source: Source, block: Rows, first: int, name: str, feature: Feature
     values = values[1:] if feature.later else values[:-1]
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = first + np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+        mend = (
+            EXTRAS if feature.column.startswith("extra.") else "repair these rows, or split episodes there, --split nan"
+        )
         raise HilpError(
-            f"{source.name}: NaN or infinite {name} in {source.where(bad)}, which LeRobot's statistics cannot hold: "
-            f"repair these rows, split episodes there with --split nan, or {EXTRAS}"
+            f"{source.name}: NaN or infinite {name} in {source.where(bad)}, which its statistics cannot hold: {mend}"
         )
     return values.reshape(len(values), *feature.kind.shape).astype(feature.kind.dtype, copy=False)
 

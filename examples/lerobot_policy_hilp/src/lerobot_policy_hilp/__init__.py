@@ -1,4 +1,4 @@
-"""Policies of hilp in LeRobot. LeRobot imports packages of such a name, and knows the policy type `hilp` from then on."""
+"""Policies of hilp in LeRobot, which imports packages of such a name and then knows the policy type `hilp`."""
 
 from lerobot_policy_hilp.configuration_hilp import HilpConfig
 from lerobot_policy_hilp.modeling_hilp import HilpPolicy

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import hilp
 import numpy as np
 import torch
-from hilp.data.transforms import Recent
-from hilp.errors import HilpError
-from hilp.prompts import specs
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.configs.types import FeatureType, PolicyFeature
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION, OBS_STATE
 
+import hilp
+from hilp.data.transforms import Recent
+from hilp.errors import HilpError
+from hilp.prompts import specs
 from lerobot_policy_hilp.configuration_hilp import NO_TRAINING, HilpConfig
 from lerobot_policy_hilp.processor_hilp import make_hilp_pre_post_processors
 
