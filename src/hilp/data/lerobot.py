@@ -1,8 +1,7 @@
 """Write LeRobot data sets, version 3.0: rows and pictures in Parquet files, and what is known of them in `meta`.
 
 A row of LeRobot's is an observation with the action taken there, so an episode's last observation, which has no action,
-is left out. Rows are written block by block; statistics are those that LeRobot's own recorder notes, of each episode
-and joined over all: quantiles of long episodes and of pictures are of an even sample.
+is left out. Rows are written block by block, so that data may be larger than memory.
 """
 
 import io
@@ -16,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from hilp import storage, trees
-from hilp.data.measures import Moments, names_of
+from hilp.data.lerobot_stats import QUANTILES, Noted, Sampled, Stats
+from hilp.data.measures import names_of
 from hilp.data.source import Kind, Rows, Source
 from hilp.data.tables import TIME
 from hilp.data.transforms import Parts
@@ -31,8 +31,6 @@ FILES_A_CHUNK = 1000
 FILE_MB = 100  # a file that is as large is followed by another
 VIDEO_MB = 200  # noted only
 NO_TASK = "unlabeled"  # where the data does not say: every row of LeRobot's names its task
-QUANTILES = {f"q{percent:02d}": percent / 100 for percent in (1, 10, 50, 90, 99)}
-ROWS_SAMPLED, PICTURES_SAMPLED, PIXELS_SAMPLED = 10_000, 100, 150  # of an episode; pixels: of a picture's side
 EPISODES_AT_ONCE = 100  # whose notes are held before they are written
 CHANNELS = (1, 3, 4)  # that PNG has
 NEARLY_WHOLE = 0.02  # how far a log's rate may be from a whole number of rows a second
@@ -194,7 +192,7 @@ def _write(folder: Path, source: Source, features: Mapping[str, Feature], fps: i
             frames = int(source.lengths[episode]) - 1
             if low == 0:
                 rows.next_if_full()
-                stats = {name: _Sampled(feature, frames) for name, feature in every.items()}
+                stats = {name: Sampled(one.width, frames, one.is_picture) for name, one in every.items()}
             count = len(block["actions"]) - 1
             first = int(source.stops[episode]) - frames - 1 + low  # in the source
             columns = {name: _values(source, block, first, name, feature) for name, feature in features.items()}
@@ -346,65 +344,6 @@ class _Files:
 
 
 # ---- what is known of them -------------------------------------------------------------------------------------------
-
-Noted = dict[str, np.ndarray]  # min, max, mean, std, count and quantiles of a feature
-
-
-class _Sampled:
-    """Statistics of a feature in one episode."""
-
-    def __init__(self, feature: Feature, frames: int):
-        self._feature, self._moments = feature, Moments(feature.width)
-        self._every = math.ceil(frames / (PICTURES_SAMPLED if feature.is_picture else ROWS_SAMPLED))
-        self._sample: list[np.ndarray] = []
-        self._pictures = 0
-
-    def add(self, first: int, values: np.ndarray) -> None:
-        """Take in the rows of the episode from `first` on."""
-        sample = values[-first % self._every :: self._every]
-        if self._feature.is_picture:
-            self._pictures += len(sample)
-            apart = max(1, min(values.shape[1:3]) // PIXELS_SAMPLED)
-            sample = sample[:, ::apart, ::apart].astype(np.float32) / np.float32(255)
-            values = sample
-        self._sample.append(sample.reshape(-1, self._feature.width))
-        self._moments.add(values.reshape(-1, self._feature.width))
-
-    def noted(self) -> Noted:
-        sample, known = np.concatenate(self._sample), self._moments
-        quantiles = np.quantile(sample.astype(np.float64), list(QUANTILES.values()), axis=0)
-        found = {"min": known.low, "max": known.high, "mean": known.mean, "std": known.deviation}
-        found |= dict(zip(QUANTILES, quantiles, strict=True))
-        shape = (-1, 1, 1) if self._feature.is_picture else (-1,)
-        found = {name: np.asarray(value, np.float64).reshape(shape) for name, value in found.items()}
-        count = self._pictures if self._feature.is_picture else int(known.count[0])
-        return {**found, "count": np.array([count])}
-
-
-class Stats:
-    """Statistics of all episodes, joined from those of each."""
-
-    def __init__(self) -> None:
-        self._all: dict[str, Noted] = {}
-
-    def add(self, noted: Mapping[str, Noted]) -> None:
-        for name, new in noted.items():
-            old = self._all.get(name)
-            self._all[name] = new if old is None else _joined(old, new)
-
-    def noted(self) -> dict[str, dict[str, Any]]:
-        return {name: {key: value.tolist() for key, value in one.items()} for name, one in self._all.items()}
-
-
-def _joined(one: Noted, two: Noted) -> Noted:
-    """As LeRobot joins them: of quantiles the mean, which is not the quantile of all."""
-    both = one["count"] + two["count"]
-    share = float(two["count"][0] / both[0])
-    found = {name: one[name] + share * (two[name] - one[name]) for name in ("mean", *QUANTILES)}
-    between = share * (1.0 - share) * np.square(two["mean"] - one["mean"])
-    deviation = np.sqrt((1.0 - share) * np.square(one["std"]) + share * np.square(two["std"]) + between)
-    ends = {"min": np.minimum(one["min"], two["min"]), "max": np.maximum(one["max"], two["max"])}
-    return {**ends, **found, "std": deviation, "count": both}
 
 
 def _named(noted: Mapping[str, Noted]) -> dict[str, Any]:
