@@ -168,8 +168,17 @@ def test_own_reader_gets_the_rows_back(tmp_path: Path) -> None:
     for name in ("next.reward", "next.done", "force"):
         np.testing.assert_array_equal(again.extras[name], wanted[name])
     np.testing.assert_array_equal(again.extras["time"], wanted["timestamp"])
+    parts = {"observations": ["observation.state", "observation.images.camera"]}
+    seen = hilp.load(folder, columns=parts)
+    assert sorted(seen.extras) == ["force", "next.done", "next.reward", "time"] and len(seen.notes) == 1
+    for name in parts["observations"]:
+        np.testing.assert_array_equal(seen.observations[name], wanted[name])
+    convert(folder, tmp_path / "seen", to="lerobot", columns=parts)
+    short = wanted["index"][[0, 1, 2, 3, 5, 6, 7, 8, 9, 10]]
+    pictures = columns(tmp_path / "seen")["observation.images.camera"]
+    np.testing.assert_array_equal(pictures, wanted["observation.images.camera"][short])
     twice = hilp.load(convert(folder, tmp_path / "again", to="lerobot"))  # 20 rows a second, by its own time
-    np.testing.assert_array_equal(twice.observations, again.observations[[0, 1, 2, 3, 5, 6, 7, 8, 9, 10]])
+    np.testing.assert_array_equal(twice.observations, again.observations[short])
     assert json.loads((tmp_path / "again" / "meta" / "info.json").read_text())["fps"] == 20
 
 
@@ -285,6 +294,22 @@ def test_a_folder_of_lerobot_data_is_replaced_when_asked(tmp_path: Path) -> None
     convert(arrays((3, 3)), tmp_path / "out", to="lerobot", fps=20, overwrite=True)
     assert hilp.load(tmp_path / "out").lengths.tolist() == [2, 2]
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("damage", ["no picture", "another size"])
+def test_pictures_that_are_none_are_told(tmp_path: Path, damage: str) -> None:
+    folder = convert(arrays(), tmp_path / "robot", to="lerobot", fps=20)
+    file = folder / "data" / "chunk-000" / "file-000.parquet"
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    schema = pyarrow.parquet.read_schema(file)
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(stream, "png")
+    rows[7]["observation.images.camera"]["bytes"] = b"GIF89a?" if damage == "no picture" else stream.getvalue()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), file)
+    with pytest.raises(HilpError, match=r"file-000.parquet cannot be read: ") as told:
+        hilp.load(folder, columns={"observations": ["observation.images.camera"]})
+    assert "\n" not in str(told.value)
+    assert hilp.load(folder).rows == 12, "the rest is whole"
 
 
 # ---- LeRobot itself --------------------------------------------------------------------------------------------------

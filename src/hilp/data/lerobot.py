@@ -113,6 +113,8 @@ def frames_per_second(source: Source, asked: int | None) -> int:
 def notes(source: Source, fps: int | None) -> list[str]:
     """What is decided and what is lost on the way, a line each."""
     found = [f"left out the last observation of each of {source.episodes} episodes: it has no action"]
+    if single := int((source.lengths == 2).sum()):
+        found.append(f"{single} of them are single frames now, which hilp reads with drop_short only")
     if fps is None:
         found.append(f"{frames_per_second(source, None)} rows a second, by the time column")
     if source.frames > 1:
@@ -328,7 +330,7 @@ class _Files:
 
         if self._open is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._open = pyarrow.parquet.ParquetWriter(self._path, self.schema)
+            self._open = pyarrow.parquet.ParquetWriter(self._path, self.schema, use_dictionary=False)
         self._open.write_table(table)
 
     def _close(self) -> None:

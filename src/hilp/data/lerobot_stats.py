@@ -29,7 +29,7 @@ class Sampled:
 
     def add(self, first: int, values: np.ndarray) -> None:
         """Take in the rows of the episode from `first` on."""
-        sample = values[-first % self._every :: self._every]
+        sample = values[-first % self._every :: self._every].copy()  # and no view, which would keep the block
         if self._is_picture:
             self._pictures += len(sample)
             apart = max(1, min(values.shape[1:3]) // PIXELS_SAMPLED)
