@@ -76,6 +76,20 @@ def act(run: Path, out: Path) -> dict[str, Any]:
     return {"type": loaded_config.type, "chunk": list(chunk.shape), "refused": _refused(made, by_task, config, before)}
 
 
+def see(run: Path, out: Path) -> dict[str, Any]:
+    """Actions of a policy that sees pictures, under a prompt of the policy's folder, by its name."""
+    from lerobot.policies.factory import get_policy_class, make_policy_config
+    from lerobot.utils.import_utils import register_third_party_plugins
+
+    register_third_party_plugins()
+    pictures = torch.from_numpy(np.load(out)["pictures"])  # rows of bytes, as LeRobot's robots and data give them:
+    pictures = pictures.permute(0, 3, 1, 2).to(torch.float32) / 255
+    policy = get_policy_class("hilp")(make_policy_config("hilp", policy_path=str(run), prompt="go", device="cpu"))
+    actions = torch.cat([policy.select_action({"observation.images.pixels": one[None]}) for one in pictures])
+    np.savez(out, actions=actions.numpy())
+    return {name: list(feature.shape) for name, feature in policy.config.input_features.items()}
+
+
 def _refused(made: Any, without: Any, config: Any, before: Any) -> list[str]:
     """What is said of mistakes, a line each."""
     from lerobot.policies.factory import make_policy_config
@@ -101,4 +115,4 @@ def _refused(made: Any, without: Any, config: Any, before: Any) -> list[str]:
 
 if __name__ == "__main__":
     verb, folder, out = sys.argv[1:]
-    print(json.dumps({"write": write_sample, "read": read_data, "act": act}[verb](Path(folder), Path(out))))
+    print(json.dumps({"write": write_sample, "read": read_data, "act": act, "see": see}[verb](Path(folder), Path(out))))

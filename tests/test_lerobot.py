@@ -26,6 +26,7 @@ from hilp.data import lerobot
 from hilp.data import source as sources
 from hilp.data.convert import convert
 from hilp.errors import HilpError
+from hilp.learning import methods
 
 SAMPLE = Path(__file__).parent / "lerobot_sample.json"
 PLUGIN = Path(__file__).parent.parent / "examples" / "lerobot_policy_hilp"
@@ -403,3 +404,22 @@ def test_lerobots_factory_makes_policies_that_act_as_in_hilp(
     assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == [
         "config.json", "policy", "policy_postprocessor.json", "policy_preprocessor.json"
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_policies_that_see_pictures_act_in_lerobot(python: Path, tmp_path: Path) -> None:
+    name = "maze-medium-pixels"
+    data = hilp.load(name, steps=500)
+    small = {"hidden": (16, 16), "actor_hidden": (16, 16), "batch": 16, "dim": 4, "phi_discount": 0.9}
+    small |= {"goal_discount": 0.9, "phi_steps": 20, "normalize": False}
+    config = methods.configure(hilp.preset("hilp", "laptop", name).config, small)
+    policy = hilp.pretrain(config, data, steps=20, bank=100, out=tmp_path / "run", quiet=True)
+    pictures = data.observations["pixels"][:6]
+    go = policy.goal({"pixels": data.observations["pixels"][40]})
+    (tmp_path / "run" / "policy" / "prompts").mkdir()
+    go.save(tmp_path / "run" / "policy" / "prompts" / "go.safetensors")
+    np.savez(tmp_path / "seen.npz", pictures=pictures)
+    features = in_lerobot(python, "see", tmp_path / "run" / "policy", tmp_path / "seen.npz")
+    assert features == {"observation.images.pixels": [3, 32, 32]}
+    wanted = np.stack([policy.act({"pixels": one}, go) for one in pictures])
+    np.testing.assert_allclose(np.load(tmp_path / "seen.npz")["actions"], wanted, atol=1e-4)

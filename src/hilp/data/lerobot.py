@@ -36,8 +36,11 @@ CHANNELS = (1, 3, 4)  # that PNG has
 NEARLY_WHOLE = 0.02  # how far a log's rate may be from a whole number of rows a second
 EXTRAS = "keep other columns only, with extras=[...] / --option extras=[...]"
 INDICES = ("frame_index", "episode_index", "index", "task_index")
-# What hilp calls these, and whether it stands in the row of the state that the action led to.
-NEXT = {"rewards": "next.reward", "terminations": "next.done", "truncations": "next.truncated"}
+NEXT = {
+    "rewards": "next.reward",
+    "terminations": "next.done",
+    "truncations": "next.truncated",
+}  # what LeRobot calls these
 RECORDED = "recorded_time"  # LeRobot's own timestamp is frame_index / fps
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
@@ -253,9 +256,8 @@ def _values(source: Source, block: Rows, first: int, name: str, feature: Feature
     values = values[1:] if feature.later else values[:-1]
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = first + np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
-        mend = (
-            EXTRAS if feature.column.startswith("extra.") else "repair these rows, or split episodes there, --split nan"
-        )
+        extra = feature.column.startswith("extra.")
+        mend = EXTRAS if extra else "repair these rows, or split episodes there with --split nan"
         raise HilpError(
             f"{source.name}: NaN or infinite {name} in {source.where(bad)}, which its statistics cannot hold: {mend}"
         )
@@ -306,7 +308,8 @@ class _Files:
 
     def __init__(self, folder: Path, schema: Any):
         self.schema = schema
-        self._folder, self._number, self._open = folder, 0, None
+        self._folder, self._number = folder, 0
+        self._open: Any = None
 
     @property
     def chunk(self) -> int:

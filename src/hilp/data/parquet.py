@@ -70,7 +70,7 @@ class Parquet:
 
         def read(start: int, stop: int) -> np.ndarray:
             nonlocal held
-            if stop - start > 4 * at_once == 4 * BATCH:  # a whole column, which is read once
+            if at_once == BATCH and stop - start > 4 * BATCH:  # a whole column, which is read once
                 return self._all(name, decode)[start:stop]
             if held is None or start < held[0]:
                 held = 0, np.zeros((0, *width), dtype), self._batches(name, at_once)

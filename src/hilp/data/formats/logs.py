@@ -268,8 +268,8 @@ def read_parquet(source: Path, *, columns: Chosen = None, drop_short: bool = Fal
     """A Parquet file, or a folder of such files with the same columns, read in the order of their names.
 
     `columns` says which of them are what, as for CSV; without `episode_ids` (or `terminals`) a file is one episode. A
-    column of lists of equal length is a vector a row; one of PNG or JPEG files is read where it is named. Missing values
-    are NaN, times are seconds. Other columns of numbers become extras.
+    column of lists of equal length is a vector a row; one of PNG or JPEG files is read where it is named. Missing
+    values are NaN, times are seconds. Other columns of numbers become extras.
     """
     tables = _parquet_tables(_log_files(source, PARQUET_ENDINGS), named_for(columns, "episode_ids"))
     return _of_tables(tables, source, columns, drop_short, extras)
