@@ -322,8 +322,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     given_one = os.environ.get("HILP_LEROBOT_PYTHON")
     if given_one:
         return Path(given_one)
-    known = [shutil.which("python3.12"), *sorted(Path.home().glob(".pyenv/versions/3.12*/bin/python"))]
-    found = next((str(one) for one in known if one), None)
+    known = ["python3.12", *map(str, Path.home().glob(".pyenv/versions/3.12*/bin/python"))]
+    found = next((one for one in known if shutil.which(one) and not subprocess.call([one, "--version"])), None)
     if found is None:
         pytest.skip("LeRobot needs Python 3.12")
     folder = tmp_path_factory.mktemp("lerobot")
