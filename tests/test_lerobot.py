@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,8 @@ def test_mistakes_are_told_on_one_line_and_leave_nothing(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(lerobot, "_write_tasks", full)
     refused("No space left on device", fps=20)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refused("writing LeRobot data needs pyarrow: pip install 'hilp\\[formats\\]'", fps=20)
 
 
 def test_a_folder_of_lerobot_data_is_replaced_when_asked(tmp_path: Path) -> None:
