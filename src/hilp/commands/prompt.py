@@ -70,6 +70,8 @@ class Prompt(Asking):
     """PNG, SVG or PDF file to draw the trajectory to"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the episode to; in a maze next to the same goal without a plan"""
+    rerun: str | None = None
+    """.rrd file to record the episode to for Rerun's viewer: path, plan, distance to go, latents, actions, pictures"""
 
     def __call__(self) -> None:
         from hilp.commands import prompt_run
