@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -173,6 +174,17 @@ def test_functions_without_a_name_are_sent_as_they_are() -> None:
     world = hilp.gym_task(lambda: gymnasium.make("Unshared-v0"), max_steps=5)
     whole = hilp.collect(world, "random", 20)
     assert hilp.collect(world, "random", 20, workers=2).fingerprint == whole.fingerprint
+
+
+def test_modules_beside_a_notebook_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python there looks in the current folder, whose name in sys.path is empty."""
+    (tmp_path / "beside_a_notebook.py").write_text(
+        "import gymnasium\n\ndef make():\n    return gymnasium.make('Pendulum-v1')"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    made = importlib.import_module("beside_a_notebook").make
+    assert hilp.collect(hilp.gym_task(made, max_steps=5), "random", 10, workers=2).rows == 12
 
 
 def test_a_process_imports_no_more_than_it_needs() -> None:
