@@ -82,8 +82,9 @@ def see(run: Path, out: Path) -> dict[str, Any]:
     from lerobot.utils.import_utils import register_third_party_plugins
 
     register_third_party_plugins()
-    pictures = torch.from_numpy(np.load(out)["pictures"])  # rows of bytes, as LeRobot's robots and data give them:
-    pictures = pictures.permute(0, 3, 1, 2).to(torch.float32) / 255
+    pictures = torch.from_numpy(np.load(out)["pictures"]).permute(0, 3, 1, 2)
+    # Every other one from 0 to 1, as LeRobot's data and commands have them, the rest as bytes, as its robots do.
+    pictures = [one.to(torch.float32) / 255 if number % 2 else one for number, one in enumerate(pictures)]
     prompt = str(out.with_name("go.safetensors"))
     policy = get_policy_class("hilp")(make_policy_config("hilp", policy_path=str(run), prompt=prompt, device="cpu"))
     actions = torch.cat([policy.select_action({"observation.images.pixels": one[None]}) for one in pictures])

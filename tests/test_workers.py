@@ -226,6 +226,8 @@ def test_a_vector_environment_gives_the_data_of_single_ones() -> None:
         world = hilp.gym_task(vectors("sync", autoreset_mode=mode), max_steps=20)
         found = hilp.collect(world, "random", 150, workers=2)  # which are for others
         assert found.fingerprint == single.fingerprint, mode
+    with pytest.raises(hilp.HilpError, match="a vector environment, which is not filmed"):
+        world.film(found.observations[:2], np.zeros((2, 2)))
 
 
 def vectors(kind: str, **options: Any) -> Any:

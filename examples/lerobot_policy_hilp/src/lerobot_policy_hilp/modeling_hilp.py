@@ -123,7 +123,8 @@ class HilpPolicy(PreTrainedPolicy):
         shape = self._policy.spec.pictures.get(name)
         if shape is None:
             return rows.astype(np.float32)
-        rows = np.moveaxis(np.rint(rows * 255).astype(np.uint8), -3, -1)
+        rows = rows if rows.dtype == np.uint8 else np.rint(rows * 255).astype(np.uint8)
+        rows = np.moveaxis(rows, -3, -1)
         frames = shape[2] // rows.shape[-1]
         return self._recent.setdefault(name, Recent(frames)).add(rows) if frames > 1 else rows
 
