@@ -653,3 +653,19 @@ def test_a_file_that_cannot_be_run_is_one_line(line: str, refused: Callable[...,
     (tmp_path / "own.py").write_text(line)
     words = ["--task", tmp_path / "own.py:make", "--out", tmp_path / "out"]
     assert "own.py cannot be run" in refused("data", "collect", *words)
+
+
+def test_an_interrupt_while_modules_are_read_ends_the_command() -> None:
+    """Python drops one there that is raised."""
+    code = """
+import os, signal, sys
+class Interrupts:
+    def find_spec(name, *_):
+        if name == "jax":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts)
+from hilp.cli import main
+sys.exit(main(["evaluate", "nosuch"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "hilp: stopped\n")

@@ -10,7 +10,9 @@ import importlib
 import io
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 import typing
 import warnings
@@ -146,9 +148,26 @@ def _main(words: list[str]) -> int:
         print(help.text(flags, verb, everything="--help-all" in asked), end="")
         return 0
     command = _parse(flags, verb, words)
-    for name in [name for name in sys.modules if name.startswith("hilp.")]:
-        sys.modules[name].__doc__  # noqa: B018  # reads what is imported WhenUsed, before there are threads
+    _read_all()
     return int(command() or 0)
+
+
+def _read_all() -> None:
+    """Read what is imported WhenUsed, before there are threads.
+
+    Python drops an interrupt that comes while it asks a lazy module for its spec, and goes on with half of the module,
+    so Ctrl-C ends the process here.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    ends = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if ends:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_ended("stopped", 130)))
+    try:
+        for name in [name for name in sys.modules if name.startswith("hilp.")]:
+            sys.modules[name].__doc__  # noqa: B018
+    finally:
+        if ends:
+            signal.signal(signal.SIGINT, before)
 
 
 def _listed(verbs: dict[str, str]) -> str:

@@ -346,7 +346,9 @@ class GymTask(Task):
         if physics is None or not len(physics):
             raise HilpError(f"there is no step of {self.name} to film")
         if self.together:
-            raise HilpError(f"{self.name} is a vector environment, which is not filmed: name one that makes single ones")
+            raise HilpError(
+                f"{self.name} is a vector environment, which is not filmed: name one that makes single ones"
+            )
         env = self._maker(render_mode="rgb_array")
         try:
             with warnings.catch_warnings():
