@@ -25,6 +25,7 @@ from hilp.data.rewards import Extras, apply_reward
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
+from hilp.tasks.base import random_actions
 from hilp.training.loop import pretrain
 from hilp.training.options import TrainOptions
 from hilp.training.program import chunk_function, drawn_batch
@@ -306,7 +307,7 @@ def check_task_independence(world: Any, steps: int) -> None:
     for step in range(1, steps + 1):
         first.step(_actions(world, step))
         changed = _actions(world, step)
-        changed[0] *= -1
+        changed[0] = (changed[0] + 1) % world.choices if getattr(world, "choices", 0) else -changed[0]
         second.step(changed)
     assert np.array_equal(first.observations, alone[-1]), "episodes that began later change earlier ones"
     assert np.array_equal(second.observations[1:], alone[-1][1:]), "an action of one episode changes another one"
@@ -353,7 +354,7 @@ def check_task_pictures(world: Any, steps: int) -> None:
 
 
 def _actions(world: Any, step: int) -> np.ndarray:
-    return np.random.default_rng(step).uniform(-1, 1, (3, world.action_dim)).astype(np.float32)
+    return random_actions(world, np.random.default_rng(step), 3).astype(np.float32)
 
 
 def _path(world: Any, seed: int, steps: int) -> np.ndarray:

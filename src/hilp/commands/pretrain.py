@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, printable, say
-from hilp.spec import Spec
 from hilp.training.options import RunOptions, TrainOptions
 
 with common.WhenUsed():
@@ -131,7 +130,7 @@ class Pretrain(TrainFlags):
         rows: list[Any] = []  # of held-out episodes
         more = {"devices": devices, "on_policies": partial(measure, self, data, rows)}
         if world is not None:  # policies are sent to its goals while they are trained
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world, data.observation_parts)
+            setup.require_fit("this data", data.spec, world, data.observation_parts)
             seen = rendering.for_data(world, data)
             more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
         about = {"method": method, "data": data.name, "seed": self.seed, "steps": options.steps}
@@ -266,7 +265,7 @@ def has_task(data: Dataset) -> bool:
     """Whether policies trained on a data set can be evaluated without naming a task."""
     try:
         if data.task is not None:
-            spec, world = Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task)
+            spec, world = data.spec, tasks.make_recorded(data.task)
             setup.require_fit("this data", spec, world, data.observation_parts)
         return data.task is not None
     except HilpError:  # a task that this installation does not have

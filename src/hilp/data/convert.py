@@ -63,6 +63,7 @@ def convert(
     for problem in checks.structural_problems(opened):
         raise HilpError(f"{opened.name}: {problem}")
     if rescale_actions:
+        load.require_to_rescale(opened)
         health = checks.examine(opened)
         for problem in health.problems(rescale=True):
             raise HilpError(f"{opened.name}: {problem}")
@@ -195,7 +196,7 @@ def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -
         from minari.dataset.minari_storage import MinariStorage
     except ImportError as error:
         raise HilpError(f"writing Minari data needs {error.name}: pip install 'hilp[formats]'") from error
-    from gymnasium.spaces import Box
+    from gymnasium.spaces import Box, Discrete
 
     target = _minari_target(name, overwrite)
     low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
@@ -209,7 +210,7 @@ def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -
         written = MinariStorage.new(
             temporary / "data",
             observation_space=Box(least, most, source.columns["observations"].shape, kind.type),
-            action_space=Box(low, high, dtype=np.float32),
+            action_space=Discrete(source.choices) if source.choices else Box(low, high, dtype=np.float32),
             data_format="hdf5",
         )
         written.update_metadata({"dataset_id": name, **note})
@@ -254,7 +255,7 @@ def _minari_buffer(source: Source, episode: Rows) -> Any:
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
     steps = len(episode["actions"]) - 1
-    actions = episode["actions"][:-1]
+    actions = episode["actions"][:-1, 0].astype(np.int64) if source.choices else episode["actions"][:-1]
     if source.action_scaling is not None:
         actions = source.action_scaling.raw(actions)
     extras = extras_of(episode)

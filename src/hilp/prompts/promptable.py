@@ -39,25 +39,28 @@ class PromptablePolicy(Agent):
         A policy that was trained for one task (`skill_dim` 0) needs no prompt. active (bool [n]): agents whose action
         is used; nothing is planned for the others. A policy that answers chunks of actions plays them under a prompt,
         so a new episode begins with the prompt's reset(); under a skill vector it acts on the first one at every step.
+        Discrete actions are whole numbers: one, or [n] of a batch.
         """
         batch = self.check(observation)
         active = None if active is None else _agents(active, len(batch))
         self.data_range.warn("observation", batch.tree)
         if not callable(prompt):
-            action = self.rule("act", batch, self._skills(prompt, batch))
+            action = self.chosen(self.rule("act", batch, self._skills(prompt, batch)))
             action = action if self.chunk == 1 else action[:, 0]
         else:
             self.require_own(_fingerprint(prompt))
             action = self._answer(batch, prompt, active) if self.chunk == 1 else self._played(batch, prompt, active)
+        if self.spec.choices:  # a number an agent, as environments take it
+            action = action[..., 0].astype(np.int64)
         return action[0] if batch.single else action
 
     def _answer(self, batch: Batch, prompt: Prompt, active: np.ndarray | None) -> np.ndarray:
         """What the actor answers under a prompt: an action an agent, or a chunk of them."""
-        action = prompt.step(batch) if batch.single else None
-        if action is not None:
-            return action
+        answer = prompt.step(batch) if batch.single else None
+        if answer is not None:
+            return self.chosen(answer)
         z = prompt(batch) if active is None else prompt(batch, active=active)
-        return self.rule("act", batch, self._skills(z, batch))
+        return self.chosen(self.rule("act", batch, self._skills(z, batch)))
 
     def _played(self, batch: Batch, prompt: Prompt, active: np.ndarray | None) -> np.ndarray:
         """The next action of each agent's chunk; where all that are to be played were, the prompt is asked anew.

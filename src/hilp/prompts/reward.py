@@ -244,7 +244,7 @@ def _of_table(data: tuple[Any, ...], function: Any) -> Labelled:
 
 
 def _of_data(policy: Agent, data: Any, function: RewardFunction, samples: int, seed: int) -> Labelled:
-    if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
+    if data.spec.parts != policy.spec.parts:
         takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
         raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
     rows = Bank.rows(data, samples, seed)

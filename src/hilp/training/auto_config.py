@@ -116,7 +116,7 @@ def action_spread(data: Dataset) -> float | None:
     seen = np.concatenate([np.asarray(part[rows], np.float32) for part in parts], axis=1)
     deviation = seen.std(axis=0)
     seen = (seen - seen.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    actions = np.asarray(data.actions[rows], np.float64)
+    actions = np.asarray(data.network_actions[rows], np.float64)
     at = rng.choice(len(rows), min(ASKED, len(rows)), replace=False)
     apart = np.square(seen).sum(axis=1) - 2.0 * seen[at] @ seen.T  # but for what is the same for all of a row
     apart[episode[at][:, None] == episode] = np.inf
@@ -139,7 +139,7 @@ def chunk_for(data: Dataset) -> tuple[int, str | None]:
     actions are fresh at each step, and it answers one.
     """
     parts = _numbers(data)
-    if not parts:
+    if not parts or data.choices:
         return 1, None
     seen, actions = parts[0], data.actions
     if len(parts) > 1:
@@ -184,8 +184,8 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
 
 
 def _stride_open(data: Dataset) -> bool:
-    """Whether data may be subsampled: the user set no stride, and it names no task, which would have its own steps."""
-    return data.stride is None and data.task is None and data.frames == 1
+    """Whether data may be subsampled: the user set no stride, and commands have a mean; a task has its own steps."""
+    return data.stride is None and data.task is None and data.frames == 1 and not data.choices
 
 
 def _subsampled(data: Dataset, stride: int) -> Dataset:

@@ -104,7 +104,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_latent, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
     latent = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_latent)
-    policy = skills.init_policy(cfg, seen + cfg.dim, spec.action_dim, keys)
+    policy = skills.init_policy(cfg, seen + cfg.dim, spec, keys)
     average, opt = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema), optax.adam(cfg.lr).init(latent)
     return State(latent, latent, jnp.ones((), jnp.float32), actor_average=average, latent_opt=opt, **policy)
 
