@@ -68,9 +68,8 @@ class HealthCheck:
         reach = np.maximum(-low, high)
         if choices := self.source.choices:
             if low[0] < 0 or high[0] >= choices:
-                found.append(
-                    f"{choices} discrete actions are whole numbers from 0 to {choices - 1}, not {low[0]:g} to {high[0]:g}"
-                )
+                told = f"{choices} discrete actions are whole numbers from 0 to {choices - 1}"
+                found.append(f"{told}, not {low[0]:g} to {high[0]:g}")
             return found
         if (reach > 1.0 + ACTION_TOLERANCE).any() and not rescale:
             worst = int(np.argmax(reach))

@@ -25,8 +25,8 @@ def require_wanted(value: object) -> Wanted:
     number = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not is_count(number) or not 2 <= int(number) <= MOST:  # type: ignore[call-overload]
         raise HilpError(
-            f"discrete_actions is how many there are (2 to {MOST:,}), '{AUTO}' (as many as the data shows) or '{NONE}', "
-            f"not {value!r:.60}"
+            f"discrete_actions is how many there are (2 to {MOST:,}), '{AUTO}' (as many as the data shows) or "
+            f"'{NONE}', not {value!r:.60}"
         )
     return int(number)  # type: ignore[call-overload]
 

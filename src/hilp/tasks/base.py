@@ -197,13 +197,13 @@ def column_names(parts: Parts) -> dict[str, int]:
     return columns
 
 
-def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
-    """MuJoCo or another module of its extra."""
+def import_simulator(needed_by: str, module: str = "mujoco", extra: str = "mujoco") -> Any:
+    """MuJoCo, or another module that an extra of hilp brings."""
     choose_rendering()  # before the import, by which simulators choose how to render
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[mujoco]'") from error
+        raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[{extra}]'") from error
 
 
 def choose_rendering() -> None:
