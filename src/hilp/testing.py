@@ -145,7 +145,9 @@ def check_chunks(config: Any, choices: int = 0) -> None:
 
 def check_determinism(config: Any, choices: int = 0) -> None:
     """Equal seeds give equal policies, different ones different policies."""
-    one, two, other = (pretrain(config, small_data(choices=choices), steps=5, seed=seed, quiet=True) for seed in (0, 0, 1))
+    one, two, other = (
+        pretrain(config, small_data(choices=choices), steps=5, seed=seed, quiet=True) for seed in (0, 0, 1)
+    )
     assert one.fingerprint == two.fingerprint
     assert one.fingerprint != other.fingerprint
 

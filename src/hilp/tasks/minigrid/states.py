@@ -9,6 +9,10 @@ from gymnasium import spaces
 from minigrid.core.world_object import Door, Goal, Key
 
 Square = tuple[int, int]
+MOVES, MOVES_AND_HANDS = (
+    3,
+    6,
+)  # of MiniGrid's seven actions those that do something: turns, forward; pick up, drop, toggle
 FORWARD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # by what the agent faces
 
 
@@ -21,9 +25,9 @@ class States(gymnasium.Env[dict[str, Any], int]):
         self._env: Any = gymnasium.make(identity, render_mode=render_mode, disable_env_checker=True).unwrapped
         self._layout, self.render_mode = layout, render_mode
         self.max_steps = int(self._env.max_steps)
-        self.action_space = self._env.action_space
         self._lay_out()
         self._door: Any = next((thing for thing in self._things() if isinstance(thing, Door)), None)
+        self.action_space = spaces.Discrete(MOVES if self._door is None else MOVES_AND_HANDS)
         parts: dict[str, Any] = {"at": self._box(2), "facing": spaces.Discrete(4)}
         if self._door is not None:
             parts |= {"carrying": self._box(1), "door": self._box(2), "key": self._box(2)}
