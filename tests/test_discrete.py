@@ -434,7 +434,7 @@ def test_rooms_are_one_world_with_many_starts() -> None:
     seen = running.observations.copy()
     running.step(np.array([0, 1]))  # left, right
     faced = seen[:, 2:].argmax(axis=1)
-    np.testing.assert_array_equal(running.observations[:, 2:].argmax(axis=1), (faced + [3, 1]) % 4)
+    np.testing.assert_array_equal(running.observations[:, 2:].argmax(axis=1), (faced + np.array([3, 1])) % 4)
     np.testing.assert_array_equal(running.observations[:, :2], seen[:, :2])
 
 

@@ -25,7 +25,6 @@ from hilp.data.dataset import Dataset
 from hilp.data.rewards import Extras, apply_reward
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
-from hilp.spec import Spec
 from hilp.tasks.base import random_actions
 from hilp.training.loop import pretrain
 from hilp.training.options import TrainOptions
