@@ -222,11 +222,7 @@ class _Audit:
                 *about_observations(self.moments, twins, names, transform.columns),
                 *about_angles(wrapped, names),
                 *about_dynamics(explained, names),
-                *(
-                    about_choices(self.health.acted, source.choices)
-                    if source.choices
-                    else about_actions(self.health.acted, acts, self.whole_numbers, rescale)
-                ),
+                *about_actions(self.health.acted, acts, self.whole_numbers, rescale, source.choices),
                 *about_memory(source),
             ],
             endings=endings(slice(None), *flags) if flags else dict(source.endings),
@@ -383,7 +379,9 @@ def about_dynamics(explained: np.ndarray, names: Sequence[str]) -> Iterator[Warn
         )
 
 
-def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, rescale: bool) -> Iterator[Warning]:
+def about_actions(
+    acted: measures.Moments, names: Sequence[str], whole: bool, rescale: bool, choices: int = 0
+) -> Iterator[Warning]:
     varied = acted.low < acted.high
     if not varied.all():
         yield Warning(
@@ -393,15 +391,22 @@ def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, re
         )
     if not varied.any():
         return
+    if choices:
+        if acted.low[0] > 0 or acted.high[0] < choices - 1:
+            yield Warning(
+                "the data does not show all of the discrete actions",
+                f"{acted.low[0]:g} to {acted.high[0]:g} of 0 to {choices - 1}",
+                "a policy will not know what the others do; check that they are numbered from 0 on",
+            )
+        return
     full = np.flatnonzero(varied & (acted.at_limits > SATURATED))
     if whole and float((acted.high - acted.low).max()) < MOST_TOLD:
         one = len(names) == 1 and acted.low[0] >= 0
+        say = "say discrete_actions='auto' / --discrete-actions auto" if one else "number them in one column, from 0 on"
         yield Warning(
             "all actions are whole numbers, as numbers of discrete actions are",
             f"{int(acted.low.min())} to {int(acted.high.max())}",
-            "if they are, say so: discrete_actions='auto' / --discrete-actions auto"
-            if one
-            else "if they are discrete, number the choices in one column, from 0 on",
+            f"if they are, {say}",
         )
     elif len(full):
         yield Warning(
@@ -415,22 +420,6 @@ def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, re
             "actions use a small part of [-1, 1]",
             f"none is larger than {reach:.3g}",
             "rescale_actions=True / --rescale-actions maps their range to [-1, 1]",
-        )
-
-
-def about_choices(acted: measures.Moments, choices: int) -> Iterator[Warning]:
-    """Of discrete actions; how often each was chosen is not counted."""
-    if acted.low[0] == acted.high[0]:
-        yield Warning(
-            "every action is the same, so nothing can be learnt about them",
-            f"always {acted.low[0]:g} of {choices}",
-            "check what was recorded as the action",
-        )
-    elif acted.high[0] < choices - 1 or acted.low[0] > 0:
-        yield Warning(
-            "the data shows not all of the discrete actions",
-            f"{acted.low[0]:g} to {acted.high[0]:g} of 0 to {choices - 1}",
-            "the policy will not know what the others do; check that they are numbered from 0 on",
         )
 
 

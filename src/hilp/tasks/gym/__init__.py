@@ -19,16 +19,7 @@ import numpy as np
 
 from hilp import plugins
 from hilp.errors import HilpError, is_one_of, reason, require_count
-from hilp.tasks.base import (
-    Axes,
-    BaseEpisodes,
-    Given,
-    Task,
-    changed,
-    column_names,
-    random_actions,
-    require_observation,
-)
+from hilp.tasks.base import Axes, BaseEpisodes, Given, Task, changed, column_names, require_observation
 
 PREFIX = "gym:"
 FLAGS = ("is_success", "success")  # of info: what environments call it
@@ -201,7 +192,7 @@ class GymTask(Task):
             with plugins.no_library_errors(self.name):
                 seen.append(env.reset(seed=seed)[0])
             for _ in range(PROBE_STEPS):
-                action = self.actions.raw(random_actions(self, rng, 1)[0])
+                action = self.actions.raw(self.actions.drawn(rng))
                 with plugins.no_library_errors(self.name):
                     observation, _, _, _, info = env.step(action)
                 seen.append(observation)

@@ -194,6 +194,9 @@ class Choices:
     def limited(self, actions: np.ndarray) -> np.ndarray:
         return actions
 
+    def drawn(self, rng: np.random.Generator) -> np.ndarray:
+        return rng.integers(self.choices, size=1)
+
     def raw(self, action: np.ndarray) -> int:
         """One action [1] as the environment takes it."""
         (number,) = np.ravel(action)
@@ -228,6 +231,10 @@ class Actions:
     def limited(self, actions: np.ndarray) -> np.ndarray:
         """Actions [n, act] as they are taken."""
         return np.clip(actions, -1, 1)
+
+    def drawn(self, rng: np.random.Generator) -> np.ndarray:
+        """A random action [act]."""
+        return rng.uniform(-1, 1, self.dim)
 
     def raw(self, action: np.ndarray) -> np.ndarray:
         """One action [act] inside [-1, 1] as the environment takes it."""

@@ -2,7 +2,7 @@
 
 A policy sees the state as a few numbers and not MiniGrid's picture of the squares before the agent: `at` (column, row),
 `facing` (one of right, down, left, up: four numbers), and where there is a door `carrying` (1 with the key in hand),
-`door` (open, locked) and `key` (its column and row; 0, 0 in hand). Actions are those of MiniGrid that do something here:
+`door` (open, locked) and `key` (its column and row; 0, 0 in hand). Actions are those of MiniGrid that do something:
 left, right, forward, and where there is a key pick up, drop and toggle.
 
 The walls, the door and the key lie where seed LAYOUT of the environment puts them, in every episode: a graph of places
