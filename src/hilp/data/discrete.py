@@ -21,7 +21,7 @@ Wanted = int | str | None  # how many choices, "auto": as many as the data shows
 def require_wanted(value: object) -> Wanted:
     """What a user may say about discrete actions."""
     if value is None or (isinstance(value, str) and value in (AUTO, NONE)):
-        return value  # type: ignore[return-value]
+        return value
     number = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not is_count(number) or not 2 <= int(number) <= MOST:  # type: ignore[call-overload]
         raise HilpError(

@@ -73,10 +73,9 @@ def _kept(policy: FoundationPolicy) -> dict[str, np.ndarray]:
 
 def _signature(program: Program, output: Output, shapes: Shapes) -> dict[str, Any]:
     inputs = {one: ["rows", *shapes[one][0]] for one in program.inputs if 0 not in shapes[one][0]}
-    outputs = {output[0]: ["rows", *output[1:]]}
-    if output[0] == SCORES:
-        outputs["action"] = ["rows", *output[1:-1]]
-    return {"inputs": inputs, "output": outputs}
+    name, *row = output
+    scored = {"action": ["rows", *row[:-1]]} if name == SCORES else {}
+    return {"inputs": inputs, "output": {**scored, name: ["rows", *row]}}
 
 
 def require_onnx() -> Any:
@@ -182,10 +181,10 @@ def _model(
     described, taken = onnx.helper.make_tensor_value_info, [one for one in program.inputs if one in used]
     inputs = [described(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]]) for one in taken]
     outputs = [described(output[0], KINDS["float32"], ["rows", *output[1:]])]
-    if output[0] == SCORES:  # the action comes first
-        how = {"axis": len(output) - 1, "keepdims": 0}
-        made.nodes.append(onnx.helper.make_node("ArgMax", [SCORES], ["action"], **how))
-        outputs.insert(0, described("action", KINDS["int64"], ["rows", *output[1:-1]]))
+    gives, *row = output
+    if gives == SCORES:  # the action comes first
+        made.nodes.append(onnx.helper.make_node("ArgMax", [SCORES], ["action"], axis=len(row), keepdims=0))
+        outputs.insert(0, described("action", KINDS["int64"], ["rows", *row[:-1]]))
     built = onnx.helper.make_graph(made.nodes, name, inputs, outputs, list(made.initializers.values()))
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(built, opset_imports=opset, producer_name="hilp", ir_version=IR_VERSION)

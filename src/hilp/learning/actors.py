@@ -219,7 +219,7 @@ def head(
     return CategoricalActor(size_in, hidden, chunk * spec.choices, key, spec.choices)
 
 
-def of_choices(q: Callable[[Array], Array], shape: tuple[int, int]) -> Array:
+def of_choices(q: Callable[[Array], Array], shape: tuple[int, ...]) -> Array:
     """`q`, a function of actions, for each choice that all of a batch might make; shape: batch x choices."""
     return jax.vmap(lambda one: q(jnp.broadcast_to(one, shape)))(jnp.eye(shape[-1]))
 
@@ -259,6 +259,9 @@ class TanhActor(eqx.Module):
 
 class SoftmaxActor(TanhActor):
     """The same layers for discrete actions: a logit for each choice, learnt as a softmax of what critics say of all."""
+
+    def __init__(self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, key: Array):
+        super().__init__(spec, skill_dim, preprocess_hidden, hidden, key)
 
     def __call__(self, observation: Tree, z: Array) -> Array:
         return self.numbers(observation, z)

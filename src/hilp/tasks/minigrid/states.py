@@ -22,7 +22,8 @@ class States(gymnasium.Env[dict[str, Any], int]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (as gymnasium has it)
 
     def __init__(self, identity: str, layout: int, render_mode: str | None = None) -> None:
-        self._env: Any = gymnasium.make(identity, render_mode=render_mode, disable_env_checker=True).unwrapped
+        made: Any = gymnasium.make(identity, render_mode=render_mode, disable_env_checker=True)
+        self._env = made.unwrapped
         self._layout, self.render_mode = layout, render_mode
         self.max_steps = int(self._env.max_steps)
         self._lay_out()
