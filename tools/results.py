@@ -283,6 +283,31 @@ def gymnasium() -> Table:
     return flat(["task", "prompt", "score", "random actions"], kept("gym"), show)
 
 
+def rooms() -> Table:
+    """MiniGrid's rooms: goals reached with and without a plan, the mean over seeds and each of them."""
+
+    def show(own: list[Row]) -> list[str]:
+        each = ", ".join(f"{100 * row['score']:.0f}" for row in own)
+        random = spread([100 * row["random"] for row in own])
+        return [own[0]["data"], plan(own[0]), scores(own), each, random]
+
+    lines = [show(own) for own in grouped(kept("discrete"), lambda row: (row["data"], row["plan"])).values()]
+    return [["data", "prompt", "100 x success", "seeds", "random actions"], *lines]
+
+
+def classic_control() -> Table:
+    """What environments pay under a reward prompt, the mean over seeds and each of them."""
+
+    def show(own: list[Row]) -> list[str]:
+        each = ", ".join(f"{row['score']:.0f}" for row in own)
+        minutes = f"{np.mean([row['core_minutes'] for row in own]):.1f}"
+        scored = spread([row["score"] for row in own])
+        return [own[0]["task"], f"`{own[0]['reward']}`", scored, each, f"{own[0]['random']:.0f}", minutes]
+
+    lines = [show(own) for own in grouped(kept("classic-control"), lambda row: row["task"]).values()]
+    return [["task", "prompt", "return", "seeds", "random actions", "core-minutes"], *lines]
+
+
 def arm() -> Table:
     rows = kept("arm")
     ways = list(rows[0]["results"])
@@ -339,6 +364,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "bodies": bodies,
     "door": door,
     "gymnasium": gymnasium,
+    "rooms": rooms,
+    "classic control": classic_control,
     "arm": arm,
     "speed": speed,
 }

@@ -10,6 +10,7 @@ is of one world. The agent begins on a free square on its side of the door. A go
 the door the green one, whose tile is taken away so that episodes end at their limit or at the goal of the task.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,9 @@ def make(name: str) -> "GymTask":
     """The task of a name."""
     if name not in ENVIRONMENTS:
         raise HilpError(f"unknown task '{name}': {nearest(name, ENVIRONMENTS)}")
-    import_simulator(f"the task {name}", "minigrid", "minigrid")
+    with warnings.catch_warnings():  # of pygame, about what it imports
+        warnings.simplefilter("ignore")
+        import_simulator(f"the task {name}", "minigrid", "minigrid")
     from hilp.tasks.gym import gym_task
     from hilp.tasks.minigrid.states import States
 
