@@ -12,6 +12,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import hilp
 from hilp.evaluation.rollouts import run_returns
@@ -39,7 +40,7 @@ def main() -> None:
         begun = time.process_time()
         policy = hilp.pretrain(config, data, steps=flags.steps, seed=seed, quiet=True)
         minutes = (time.process_time() - begun) / 60
-        prompt = policy.reward(data, flags.reward)
+        prompt: Any = policy.reward(data, flags.reward)
         found, at_random = (run_returns(by, world, "own", prompt, EPISODES, 0)[0] for by in (policy, None))
         row = {
             "task": world.name,
