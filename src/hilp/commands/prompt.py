@@ -45,8 +45,8 @@ class Prompt(common.OfPolicy, common.PromptOptions):
     """reward that --adapt counts (default: that of --reward, or the only one of the task)"""
     window: int | None = None
     """rows that --follow heads ahead (default: as far as directions are trusted)"""
-    plan: str | None = None  # type: ignore[assignment]  # 'auto' depends on the policy
-    """way to a goal: 0 (straight), recursions of midpoints, 'midpoints', 'graph' or 'auto' (default if it can plan)"""
+    plan: str | None = None  # type: ignore[assignment]  # a text, and only for goals
+    """way to a goal: 0 (straight), recursions of midpoints, 'midpoints', 'graph' or 'auto' (default)"""
     data: str | None = None
     """data set to label with the reward, or to take a goal's row from (default: the transitions kept in the policy)"""
     task: str | None = None

@@ -82,10 +82,10 @@ def method_for(data: Dataset) -> tuple[str, str | None]:
     Most of what changes in a walking body swings back at once. A direction of phi says little about the actions of such
     data, and a policy told to follow one hardly listens; what its next stride was like says all.
     """
-    rows = gait.stride_rows(data)
+    rows = gait.walks(data)
     if rows is None:
         return "hilp", None
-    told = f"most columns swing back within {rows} rows, as in a body that walks"
+    told = f"most columns swing back within {rows} rows and others get on, as in a body that walks"
     return "hindsight", f"{told}: trained with hindsight (--method hilp overrules)"
 
 
