@@ -12,6 +12,7 @@ from hilp.cli import main
 from hilp.data.gait import stride_rows, walks
 from hilp.learning import configs
 from hilp.training import auto_config
+from hilp.training.options import TrainOptions
 
 
 def walker(period: int, legs: int, places: int = 2, rows: int = 400) -> hilp.Dataset:
@@ -90,9 +91,31 @@ def test_short_episodes_and_pictures_do_not_walk() -> None:
     assert stride_rows(hilp.Dataset(pictures, data.actions, data.lengths, name="p")) is None
 
 
+def test_pretrain_in_python_takes_a_name() -> None:
+    data = walker(8, legs=4, rows=40)
+    policy = hilp.pretrain("nearest", data, bank=5, steps=2, quiet=True)
+    assert (
+        policy.config == hilp.preset("nearest", "laptop").config
+        and policy.provenance.steps == 2
+        and len(policy.bank) == 5
+    )
+    with pytest.raises(hilp.HilpError, match="gc-bc"):
+        hilp.pretrain("gc-bd", data)
+    with pytest.raises(hilp.HilpError, match="steps"):
+        hilp.pretrain("auto", data, steps=0)
+    with pytest.raises(hilp.HilpError, match="with keywords"):
+        hilp.pretrain("auto", data, TrainOptions(steps=1))
+
+
 def test_pretrain_takes_hindsight_for_bodies_that_walk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = walker(26, legs=4)
-    assert auto_config.method_for(data)[0] == "hindsight"
+    preset, _, found = auto_config.usual("auto", data)  # as `hilp.pretrain("auto", data)` in Python
+    assert preset == hilp.preset("hindsight", "laptop") and found == {
+        "steps": preset.steps,
+        "bank": preset.bank,
+        "validation": 0.0,
+    }
+    assert auto_config.usual("auto", data, before={"method": "gc-bc"})[0] == hilp.preset("gc-bc", "laptop")
     data.save(tmp_path / "data")
     words = ["pretrain", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "run")]
     sizes = ["--set", "dim=4", "hidden=8", "actor_hidden=8", "batch=8"]
