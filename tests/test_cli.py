@@ -39,6 +39,23 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert done.stdout.startswith(("usage: hilp", "hilp ")) and done.stderr == ""
 
 
+def test_ctrl_c_while_modules_are_imported_is_one_line() -> None:
+    """An import that is cut short can raise anything; here it would be swallowed."""
+    code = """
+import contextlib, os, signal, sys
+from hilp import cli
+def imports(verb):
+    with contextlib.suppress(BaseException):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(10**5))
+    print("went on")
+cli.flags_of = imports
+cli.main(["map"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hilp: stopped\n")
+
+
 def test_help_names_every_verb(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0

@@ -85,7 +85,7 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def read(line: str) -> None:
         with pytest.raises(Parsed):
-            cli._main(shlex.split(line, comments=True)[1:])
+            cli._command(shlex.split(line, comments=True)[1:])
 
     return read
 

@@ -354,6 +354,19 @@ def test_a_reward_is_planned_on_a_graph_that_covers_the_data_and_expresses_it_as
     assert isinstance(asked(tiny, "auto"), SkillPrompt), "the graph cannot express it, and a direction can"
 
 
+def test_an_intercept_is_advised_where_a_direction_is_fitted_and_not_where_the_graph_plans(
+    tiny: hilp.FoundationPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_prompts, "OTHER_WAY", 2.0)  # always another way
+    heard = {}
+    for rule in ("skill", "auto"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = tiny.reward(function=lambda s, a, s2: (s2[:, 0] > 5).astype(float), rule=rule)
+        heard[made.kind] = any("pass intercept=True" in str(warning.message) for warning in caught)
+    assert heard == {"skill": True, "graph": False}
+
+
 def test_graph_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
     x = tiny.bank.observations[:7]
     for prompt in (

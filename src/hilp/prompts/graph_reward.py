@@ -117,9 +117,7 @@ def on_bank(planner: GraphPlanner, plan: Plan) -> list[np.ndarray]:
     return planner.on_bank((plan.values, plan.state_reward, plan.potential))
 
 
-def subgoals(
-    planner: GraphPlanner, plan: Plan, known: Sequence[np.ndarray], here: np.ndarray, best: int
-) -> np.ndarray:
+def subgoals(planner: GraphPlanner, plan: Plan, known: Sequence[np.ndarray], here: np.ndarray, best: int) -> np.ndarray:
     """The latents to head for, agents x D: of the bank's states within the trust radius of an agent, the mean of
     those that are worth most, counting what is earned until there. Where staying pays, these lie around the agent.
 

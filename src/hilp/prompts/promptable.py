@@ -69,14 +69,14 @@ class PromptablePolicy(Agent):
         agents = vars(prompt).setdefault(CHUNKS, AgentMemory(step=played, actions=np.float32(0.0)))
         agents.begin(len(batch), actions=self.play * self.spec.action_dim)
         due = agents["step"] >= played
+        due = due if active is None else due & active  # who is not asked plans nothing, and begins when it is
         if due.any():
-            wanted = due if active is None else due & active
-            answer = self._answer(batch, prompt, wanted)[:, : self.play]
+            answer = self._answer(batch, prompt, due)[:, : self.play]
             agents["actions"][due] = answer.reshape(len(batch), -1)[due]
             agents["step"][due] = 0
         else:
             prompt(batch, active=due)
-        at = agents["step"] // self.stride
+        at = np.minimum(agents["step"] // self.stride, self.play - 1)
         agents["step"] += 1
         return agents["actions"].reshape(len(batch), self.play, -1)[np.arange(len(batch)), at]
 

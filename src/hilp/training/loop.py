@@ -281,8 +281,9 @@ class Convergence:
         """A line about a run that ended after so many updates while phi moved; None where it stood still."""
         if self.change is None or self.change <= MOVING:
             return None
-        return (
-            f"phi still moves: distances among states of the data changed by {self.change:.0%} in the last "
-            f"{self._run.options.pace.convergence:,} updates; go on with --resume --steps {2 * steps}, or with "
-            "--resume --steps auto"
-        )
+        options = self._run.options
+        moved = f"distances among states of the data changed by {self.change:.0%} in the last"
+        longer = f"--resume --steps {2 * steps}, or with --resume --steps auto"
+        if options.minutes is not None:
+            longer = "--resume and more --minutes"  # how many more, the command says by the preset's updates
+        return f"phi still moves: {moved} {options.pace.convergence:,} updates; go on with {longer}"
