@@ -23,6 +23,7 @@ import pytest
 
 import hilp
 from hilp import cli
+from hilp.training import auto_config
 
 ROOT = Path(__file__).parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))}
@@ -126,7 +127,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         builtin = isinstance(source, str) and source.startswith("maze-") and not Path(source).exists()
         return load(source, *args, **options, **({"steps": TRANSITIONS} if builtin else {}))
 
-    def pretrain_few(config: Any, data: Any, *, steps: int, **rest: Any) -> Any:
+    def pretrain_few(config: Any, data: Any, *, steps: int | None = None, **rest: Any) -> Any:
+        if isinstance(config, str):
+            config = auto_config.usual(config, data)[0].config
         names = {field.name for field in fields(config)}
         config = replace(config, **{name: value for name, value in NETWORKS.items() if name in names})
         rest["bank"] = least(rest.get("bank"), CUT["bank"])

@@ -15,7 +15,7 @@ class Prompt(common.OfPolicy, common.PromptOptions):
     """
 
     kinds: ClassVar = ("goal", "reward", "skill", "follow", "load", "labels", "prefer")  # flags that are a prompt
-    first: ClassVar = (*kinds, "plan", "task", "start", "steps", "seed", "picture", "video", "save")
+    first: ClassVar = (*kinds[:5], "plan", "task", "start", "steps", "seed", "picture", "video", "save")
     example: ClassVar = "hilp prompt runs/maze --goal 10.5,1.5 --picture goal.png"
 
     goal: str | None = None
@@ -50,9 +50,9 @@ class Prompt(common.OfPolicy, common.PromptOptions):
     data: str | None = None
     """data set to label with the reward, or to take a goal's row from (default: the transitions kept in the policy)"""
     task: str | None = None
-    """task to run in (default: the one its data was collected in); a task such as walker_run is a reward prompt, too"""
+    """task to run in (default: that of its data); one such as walker_run is a reward prompt, too"""
     start: str | None = None
-    """start position, numbers separated by commas (default: random)"""
+    """numbers of the start, separated by commas (default: random)"""
     steps: int | None = None
     """length of the episode (default: the task's limit)"""
     seed: int = 0
