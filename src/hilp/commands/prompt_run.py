@@ -102,7 +102,7 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     """Raise where flags need a task, or nothing says where to act."""
     if flags.picture and flags.task is None:
-        raise HilpError("--picture draws a walk in a task: name one with --task; `hilp report RUN` has pictures without")
+        raise HilpError("--picture draws a walk in a task: name one with --task (`hilp report RUN` has others)")
     if any((flags.video, flags.steps, flags.adapt)):
         setup.task_of(policy, flags.task)  # says that it needs one
     names = some(part_names(policy))
