@@ -140,15 +140,9 @@ class Pretrain(TrainFlags):
             finish(replace(flags, method=method), data, trained, rows, told)
 
 
-def finish(
-    flags: Pretrain,
-    data: Dataset,
-    trained: FoundationPolicy | list[FoundationPolicy],
-    rows: list[Any],
-    told: Sequence[str] = (),
-) -> None:
+def finish(flags: Pretrain, data: Dataset, trained: Any, rows: list[Any], told: Sequence[str] = ()) -> None:
     """Write the rows of held-out episodes, and print what was trained and what to try next."""
-    policies = trained if isinstance(trained, list) else [trained]
+    policies: list[FoundationPolicy] = trained if isinstance(trained, list) else [trained]
     flags.keep_in(flags.out, flags.data)
     if rows:
         files.append_rows(runs.seed_folder(Path(flags.out), flags.seed, flags.seeds) / runs.ROWS, rows)

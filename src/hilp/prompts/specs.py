@@ -91,9 +91,8 @@ class Spec:
         found: dict[str, Any] = {"kind": self.kind}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value, usual = getattr(self, field.name), field.default
-            if (
-                field.name == "plan" or type(value) is not type(usual) or value != usual
-            ):  # arrays are never compared: no default is one
+            is_usual = type(value) is type(usual) and value == usual  # arrays are never compared: no default is one
+            if field.name == "plan" or not is_usual:
                 found[field.name] = _plain(value)
         return found
 
