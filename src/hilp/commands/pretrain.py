@@ -147,7 +147,11 @@ def finish(flags: Pretrain, data: Dataset, trained: Any, rows: list[Any], told: 
     if rows:
         files.append_rows(runs.seed_folder(Path(flags.out), flags.seed, flags.seeds) / runs.ROWS, rows)
     if flags.json:
-        found = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
+        found: dict[str, Any] = {
+            "out": flags.out,
+            "policies": [policy.fingerprint for policy in policies],
+            "data": data.fingerprint,
+        }
         found |= {"method": flags.method, "preset": flags.preset, "steps": policies[0].provenance.steps}
         return common.print_json(found | ({"chosen": "; ".join(told)} if told else {}))
     for sentence in explain.explain_held_out([row["held_out"] for row in rows]) if rows else []:

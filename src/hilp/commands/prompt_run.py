@@ -126,7 +126,7 @@ def make_prompt(flags: Any, kind: str, policy: FoundationPolicy, world: Any | No
     text = getattr(flags, kind)
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
     if kind == "goal":
-        spec = flags.with_options(specs.Goal(**({} if flags.plan is None else {"plan": common.plan(flags.plan)})))
+        spec = flags.with_options(specs.Goal(plan=specs.Goal.plan if flags.plan is None else common.plan(flags.plan)))
         spec, goal = setup.resolve_goal(spec, policy, world, data, flags.seed)
         return policy.goal(goal.observation, **spec.options()), goal
     if kind == "reward":
