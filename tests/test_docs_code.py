@@ -108,8 +108,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Cli:
         if verb == "pretrain":
             less["set"] = (*given.set, *(f"{key}={shown(value)}" for key, value in NETWORKS.items()))
             less["eval_every"] = CUT["steps"]
-        if verb == "prompt" and str(given.run).endswith("robot"):
-            del less["steps"]  # of a log: it acts once, in no task
         return replace(given, **less)
 
     monkeypatch.setattr(cli, "_parse", cut)
