@@ -147,8 +147,12 @@ def _is_unreachable(error: Exception) -> bool:
     errors = client().errors
     if isinstance(error, errors.HfHubHTTPError):
         return bool(error.response.status_code >= 500)
-    of_its_http_library = errors.HfHubHTTPError.__bases__[0]  # which other versions of the client change
-    return isinstance(error, (errors.OfflineModeIsEnabled, of_its_http_library))
+    return isinstance(error, errors.OfflineModeIsEnabled) or _package(error) in ("httpx", "httpx2", "requests")
+
+
+def _package(error: Exception) -> str:
+    """Where an error comes from: versions of the client have several HTTP libraries."""
+    return type(error).__module__.partition(".")[0]
 
 
 def _downloaded(there: Repository, error: Exception) -> Path:
