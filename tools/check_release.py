@@ -5,7 +5,9 @@ same. For each Python that is named, the wheel goes into an empty environment wi
 command says its version, collects, trains, prompts, and acts with the zoo. Beside the wheel go two lists of what was
 installed with it: tested-3.12.txt (as `pip freeze` writes it) and hilp-3.12.cdx.json (a CycloneDX bill of materials).
 
-Run: python tools/check_release.py [PYTHON ...]   (default: the one that runs it; needs pip install 'hilp[release]')
+Run: python tools/check_release.py [--tagged v1.2.3] [PYTHON ...]   (default: the Python that runs it)
+
+It needs `build` and `twine`: pip install -c constraints.txt build twine
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,9 @@ TRIED = (  # lines that a stranger could type first, in an empty folder
 )
 
 
-def main(pythons: list[str]) -> None:
+def main(words: list[str]) -> None:
     """Build, compare, and try in the environments of all these Pythons."""
+    tag, pythons = (words[1], words[2:]) if words[:1] == ["--tagged"] else (None, words)
     out = ROOT / "dist"
     shutil.rmtree(out, ignore_errors=True)
     run(sys.executable, "-m", "build", "--outdir", out, ROOT)
@@ -52,6 +54,7 @@ def main(pythons: list[str]) -> None:
         differ = sorted(name for name, _ in contents(wheel).items() ^ contents(direct).items())
         require(not differ, f"the wheels from git and from the source distribution differ in {', '.join(differ)}")
     run(sys.executable, "-m", "twine", "check", "--strict", *out.iterdir())
+    require(tag in (None, f"v{version}"), f"the tag is {tag}, the version {version}")
     require_told(version)
     for python in pythons or [sys.executable]:
         try_wheel(python, wheel, version)
@@ -127,12 +130,6 @@ def run(*words: object, at: Path = ROOT) -> str:
 def require(right: bool, otherwise: str) -> None:
     if not right:
         raise SystemExit(f"no release: {otherwise}")
-
-
-def pythons_named() -> list[str]:
-    """The Pythons that pyproject.toml says it runs on."""
-    lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
-    return [line.split(" :: ")[-1] for line in lines if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", line)]
 
 
 if __name__ == "__main__":
