@@ -17,7 +17,7 @@ with common.WhenUsed():
     from hilp.policy.policy import FoundationPolicy
     from hilp.report import card
 
-OnHub = Annotated[Positional[str], arg(metavar="USER/NAME")]
+OnHub = Annotated[Positional[str], arg(metavar="REPO")]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Push(common.OfPolicy):
     example: ClassVar = "hilp push runs/maze user/maze --private --license mit"
 
     to: OnHub
-    """repository to make, or to add a revision to"""
+    """repository to make, or to add a revision to: USER/NAME"""
     public: bool = False
     """a new repository is for all to see"""
     private: bool = False
@@ -55,8 +55,8 @@ class Push(common.OfPolicy):
         policy = FoundationPolicy.load(folder)  # which checks it
         rows = files.read_rows(home / runs.ROWS) if (home / runs.ROWS).is_file() else []
         rows = files.latest(row for row in rows if row["policy"] == policy.fingerprint)
-        options = {"license": self.license, "datasets": [hub.Repository.named(name).id for name in self.datasets]}
-        text = card.write(policy, there.name, f"hf://{there.id}", rows, **options)
+        data = [hub.Repository.named(name).id for name in self.datasets]
+        text = card.write(policy, there.name, f"hf://{there.id}", rows, self.license, data)
         result = {"files": [*artifact.files(folder), hub.CARD], "kept of its data": policy.keeps}
         if self.dry_run:
             if self.json:

@@ -93,8 +93,7 @@ def told(what: str, there: Repository) -> Iterator[None]:
     except hub.errors.RepositoryNotFoundError as error:
         raise HilpError(f"{what}: there is none of this name, or it is private: {LOG_IN}") from error
     except hub.errors.HfHubHTTPError as error:
-        code = getattr(error.response, "status_code", None)
-        raise HilpError(f"{what}: {REFUSED.get(code) or reason(error)}") from error
+        raise HilpError(f"{what}: {REFUSED.get(int(error.response.status_code)) or reason(error)}") from error
     except Exception as error:  # of its HTTP client, of Xet, of the disk
         raise HilpError(f"{what}: {reason(_first(error))}") from error
     finally:
