@@ -21,6 +21,7 @@ from hilp.commands import help
 from hilp.errors import HilpError
 from hilp.evaluation.rows import read_rows
 from hilp.policy import hub, places
+from hilp.storage import flatten
 
 ROOT = Path(__file__).parent.parent
 LARGEST = 2_000_000  # bytes of all of them, as a wheel packs them
@@ -97,3 +98,12 @@ def test_a_smaller_policy_is_the_same_but_for_what_it_keeps(
     straight = [one.act(here, one.goal(there, plan=0)) for one in (policy, tiny)]
     np.testing.assert_array_equal(*straight)
     assert np.isfinite(policy.goal(there, plan="graph").path_info(here).steps)
+
+
+def test_rounding_packs_weights_and_changes_little(tiny: hilp.FoundationPolicy) -> None:
+    policy = make_zoo.rounded(tiny)
+    before, after = (b"".join(column.tobytes() for column in flatten(one.core).values()) for one in (tiny, policy))
+    assert len(zlib.compress(after)) < 0.7 * len(zlib.compress(before))
+    here = tiny.bank.observations[:200]
+    actions = [one.act(here, one.goal(tiny.bank.observations[300], plan=0)) for one in (policy, tiny)]
+    assert np.abs(actions[0] - actions[1]).max() < 0.1

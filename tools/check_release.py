@@ -34,6 +34,7 @@ TRIED = (  # lines that a stranger could type first, in an empty folder
     f"pretrain --data data --steps 20 --bank 200 --out run {TINY}",
     "prompt run --goal 1.5,1.5 --plan 0 --steps 5",
     "prompt zoo:maze-large --goal 10.5,1.5 --start 1.5,7.5 --json",
+    "evaluate zoo:large-pixels --plan 0 --episodes 2",
 )
 
 
