@@ -112,6 +112,7 @@ def test_a_push_is_a_revision(
     assert hilp.FoundationPolicy.load("hf://ann/maze@v1").fingerprint != other.fingerprint
 
 
+@pytest.mark.slow  # JAX starts once more
 def test_the_client_as_a_user_has_it(hub: Hub, tiny_run: Path, tmp_path: Path) -> None:
     """Settings from the environment, in a process of its own; the client's bars and lines are not in the way."""
     words = [sys.executable, "-c", "import sys; from hilp.cli import main; sys.exit(main())"]
