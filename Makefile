@@ -50,7 +50,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(INSTALL) -c constraints.txt -e '.[play]'
+	$(INSTALL) -c constraints.txt -e '.[play,serve]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 import acting
+import over_socket
 import pixels
+import stepping
 from timing import ACTION, OBSERVATION, Line, best, python, random_data
 
 WALKS_DISCOUNT = 0.97  # of the latents of walks: that of the mazes
@@ -302,12 +304,15 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "act_numpy": acting.act_numpy,
     "act_onnx": acting.act_onnx,
     "start": acting.start,
+    "serve": over_socket.serve,
     "memory": memory,
     "films": pixels.films,
     "maze_frames": pixels.maze_frames,
     "walker_frames": pixels.walker_frames,
     "cube_frames": pixels.cube_frames,
     "kitchen_frames": pixels.kitchen_frames,
+    "workers_waiting": stepping.workers_waiting,
+    "workers_computing": stepping.workers_computing,
     "import": import_time,
     "help": help_time,
 }

@@ -84,7 +84,7 @@ def test_help_of_a_verb(verb: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["quickstart", "pretrain", "prompt", "evaluate", "play", "data", "data inspect", "--help"]
+    "verb", ["quickstart", "pretrain", "prompt", "evaluate", "play", "serve", "data", "data inspect", "--help"]
 )
 def test_help_of_the_main_verbs_fits_one_screen(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")

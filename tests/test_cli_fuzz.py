@@ -27,6 +27,7 @@ FATAL = {
     "evaluate": ["nosuch"],
     "prompt": ["nosuch"],
     "play": ["nosuch"],
+    "serve": ["nosuch"],
     "diagnose": ["nosuch"],
     "map": ["nosuch"],
     "report": ["nosuch"],

@@ -109,7 +109,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
         convert(walk((3, 3)), tmp_path / "out")
     convert(walk((3, 3)), tmp_path / "out", overwrite=True)
     assert hilp.load(tmp_path / "out").lengths.tolist() == [3, 3]
-    with pytest.raises(HilpError, match="'native' or 'minari', not to 'zip'"):
+    with pytest.raises(HilpError, match="'native', 'minari' or 'lerobot', not to 'zip'"):
         convert(walk(), tmp_path / "other", to="zip")
 
 
@@ -379,6 +379,29 @@ def test_to_minari_writes_raw_actions(minari_store):
     assert there.action_space.high.max() > 1
 
 
+def test_named_observations_and_pictures_go_to_minari_and_back(minari_store):
+    import minari
+
+    rng, state = np.random.default_rng(0), walk()["observations"]
+    camera = rng.integers(0, 256, (len(state), 8, 10, 3), dtype=np.uint8)
+    data = hilp.load({**walk(), "observations": {"state": state, "camera": camera}})
+    convert(data, "walks/seen-v0", to="minari")
+    there = minari.load_dataset("walks/seen-v0")
+    assert there.observation_space["camera"].shape == (8, 10, 3) and there.observation_space["camera"].dtype == np.uint8
+    np.testing.assert_array_equal(there[0].observations["camera"], camera[: LENGTHS[0]])
+    again = hilp.load("walks/seen-v0", observation_keys=["state", "camera"])
+    for name, column in data.observations.items():
+        np.testing.assert_array_equal(again.observations[name], column)
+
+
+def test_nan_is_not_written_for_minari(minari_store):
+    spoilt = walk()
+    spoilt["observations"][4, 0] = np.nan
+    with pytest.raises(HilpError, match="NaN or infinite observations in rows 4"):
+        convert(spoilt, "walks-v0", to="minari")
+    assert not list(minari_store.iterdir())
+
+
 def test_minari_names_and_places(minari_store):
     convert(walk(), "walks-v0", to="minari")
     with pytest.raises(HilpError, match="Minari already has 'walks-v0': choose version 1 or pass overwrite"):
@@ -387,6 +410,18 @@ def test_minari_names_and_places(minari_store):
     assert hilp.load("walks-v0").lengths.tolist() == [4, 4]
     with pytest.raises(HilpError, match="'some/where/' is not a Minari id: give one like 'name-v0'"):
         convert(walk(), "some/where/", to="minari")
+
+
+def test_a_killed_lerobot_conversion_leaves_nothing(tmp_path):
+    source = hilp.load(walk()).save(tmp_path / "native")
+    script = KILLED.replace("progress=progress)", "progress=progress, to='lerobot', fps=20)")
+    command = [sys.executable, "-c", script, str(source), str(tmp_path / "robot"), "2"]
+    assert subprocess.run(command, env={**os.environ}).returncode == -signal.SIGKILL
+    assert not (tmp_path / "robot").exists()
+    convert(source, tmp_path / "robot", to="lerobot", fps=20)
+    again = hilp.load(tmp_path / "robot", drop_short=True)
+    assert again.lengths.tolist() == [length - 1 for length in LENGTHS if length > 2]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["native", "robot"]
 
 
 def test_a_killed_minari_conversion_leaves_nothing(tmp_path, minari_store):

@@ -9,6 +9,7 @@ is small here are the budgets: updates, episodes, kept states, transitions and n
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import tomllib
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 
 import hilp
+import serving
 from hilp import cli
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +33,7 @@ CUT = {"steps": 20, "episodes": 2, "bank": 400, "pairs": 50}
 TRANSITIONS = 4_000
 NETWORKS: dict[str, Any] = {"dim": 4, "hidden": (16, 16), "actor_hidden": (16, 16), "batch": 32}
 # Robots need minutes to simulate, tables of methods need hours to train: these lines are only parsed.
-TOO_MUCH = re.compile(r"^hilp (bench|play|quickstart)\b|walker|antmaze|runs/ant\b|\.\.\.")
+TOO_MUCH = re.compile(r"^hilp (bench|play|quickstart|serve)\b|walker|antmaze|runs/ant\b|\.\.\.")
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Cli:
         small = {**CUT, "steps": TRANSITIONS} if verb == "data collect" else CUT
         names = {field.name for field in fields(given)}
         less = {name: least(getattr(given, name), most) for name, most in small.items() if name in names}
+        if verb == "prompt" and given.run == "runs/robot":
+            del less["steps"]  # there are no episodes without a task, and the log of a robot has none
         if verb == "pretrain":
             less["set"] = (*given.set, *(f"{key}={shown(value)}" for key, value in NETWORKS.items()))
             less["eval_every"] = CUT["steps"]
@@ -202,6 +206,23 @@ def test_command_lines_run(page: str, folder: Path, run: Cli, capsys: pytest.Cap
                 assert code == 0, f"{page}: '{line}': {capsys.readouterr().err}"
                 done += 1
     assert done >= 3, "hardly any line was run"
+
+
+def test_from_log_to_robot(
+    folder: Path, run: Cli, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The eight commands of docs/serve.md in their order; the server in a thread, the robot for half a second."""
+    lines = re.sub(r"\\\n\s*", "", blocks(PAGES["docs/serve.md"])[0].text).splitlines()
+    assert len(lines) == 8 and lines[0] == "pip install 'hilp[serve]'" and lines[-2].startswith("hilp serve ")
+    for line in lines[1:-2]:
+        assert run(line) == 0, f"'{line}': {capsys.readouterr().err}"
+    served = cli._parse(cli.flags_of("serve"), "serve", shlex.split(lines[-2])[2:])
+    program = ROOT / shlex.split(lines[-1], comments=True)[1]
+    with serving.listening(replace(served, port=0).prepared()) as address:
+        monkeypatch.setattr("sys.argv", [str(program), address, "0.5"])
+        runpy.run_path(str(program), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "25 ticks: " in said and "1 without an answer, connected 2 times" in said, "it was cut off once"
 
 
 @pytest.mark.parametrize("page", PAGES)

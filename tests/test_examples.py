@@ -11,7 +11,10 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 UPDATES = "20"  # that the examples run, not that they learn
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+ALONE = [path for path in sorted(EXAMPLES.glob("*.py")) if path.stem != "control_loop"]  # test_docs_code.py serves it
+
+
+@pytest.mark.parametrize("path", ALONE, ids=lambda path: path.stem)
 def test_example_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

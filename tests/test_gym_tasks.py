@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from rerun.chunk import RrdReader
 
 import hilp
 from hilp import tasks, testing
@@ -406,7 +407,10 @@ def test_from_collecting_to_a_report(table: Path, capsys: pytest.CaptureFixture[
     assert all("random" in row for row in rows) and rows[1]["score_scale"] == 1.0
     assert (table / "film-plan-0.gif").stat().st_size and (table / "film-reward-right.gif").stat().st_size
     words = ["prompt", run, "--task", TABLE, "--goal=0.5,0.5", "--picture", str(table / "p.png"), "--video"]
-    assert main([*words, str(table / "p.gif")]) == 0
+    assert main([*words, str(table / "p.gif"), "--rerun", str(table / "p.rrd")]) == 0
+    film = [one for one in RrdReader(table / "p.rrd").stream().to_chunks() if one.entity_path == "/film"]
+    steps = [step for one in film for step in one.to_record_batch()["frame_index"].to_pylist()]
+    assert len(set(steps)) == len(steps) > 1, "a picture of every step"
     assert (table / "p.png").stat().st_size and (table / "p.gif").stat().st_size
     tasks._typed.clear()
     assert main(["report", run]) == 0 and "Trajectories" not in (table / "run" / "report.html").read_text()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rerun.chunk import RrdReader
 
 import hilp
 from hilp import tasks, testing
@@ -122,6 +123,11 @@ def test_every_prompt_takes_pictures(run: Path, tmp_path: Path, capsys: pytest.C
     assert main(["prompt", str(run), "--reward", "right", "--steps", "3"]) == 0
     film = str(tmp_path / "film.gif")
     assert main(["prompt", str(run), "--goal", str(photo), "--plan", "1", "--steps", "2", "--video", film]) == 0
+    record = ["--rerun", str(tmp_path / "film.rrd")]
+    assert main(["prompt", str(run), "--goal", str(photo), "--plan", "auto", "--steps", "2", *record]) == 0
+    seen = [chunk for chunk in RrdReader(record[1]).stream().to_chunks() if chunk.entity_path == "/sees/pixels"]
+    buffers = [row for chunk in seen for row in chunk.to_record_batch()["Image:buffer"].to_pylist()]
+    assert [len(buffer[0]) for buffer in buffers] == [32 * 32 * 3] * len(buffers) and buffers
     assert main(["evaluate", str(run), "--plan", "1", "--episodes", "2"]) == 0
     assert main(["map", str(run), "--points", "100", "--flatten", "pca", "--out", str(tmp_path / "map.png")]) == 0
     assert main(["diagnose", str(run)]) == 0

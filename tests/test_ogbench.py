@@ -178,11 +178,11 @@ def test_success_by_observations_is_the_packages(cube: Manipulation, scene: Mani
         state[cube.columns["block_0_y"]] += 10 * metres
         assert cube.near(state, goal) == there
         assert cube.episodes(np.random.default_rng(0), 1, start=state).observations.shape == (1, 28)
-        env = running._envs[0]
+        env = running._group.envs[0]
         cube.set_state(env, state.astype(np.float64))
         assert bool(all(env._compute_successes())) == there
     running = scene.episodes(np.random.default_rng(0), 1)
-    goal, env = running.goals[0], running._envs[0]
+    goal, env = running.goals[0], running._group.envs[0]
     for column, change in (("drawer_position", 18 * 0.041), ("window_position", -15 * 0.041), ("button_0_on", 1)):
         state = goal.copy()
         scene.set_state(env, state.astype(np.float64))
@@ -232,11 +232,11 @@ def test_an_episode_at_its_goal_rests() -> None:
     world = tasks.make("antmaze-medium")
     goal = world.goal_named("task1", np.random.default_rng(0))
     running = world.episodes(np.random.default_rng(0), 1, start=goal, goal="task1")
-    time = running._envs[0].data.time
+    time = running._group.envs[0].data.time
     running.step(np.zeros((1, 8)))
-    assert running._envs[0].data.time == time
+    assert running._group.envs[0].data.time == time
     running.step(np.full((1, 8), 0.5))
-    assert running._envs[0].data.time > time
+    assert running._group.envs[0].data.time > time
 
 
 def test_pictures(maze: OgbenchMaze, cube: Manipulation) -> None:

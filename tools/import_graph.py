@@ -37,10 +37,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "testing": (*_LEARNED, "tasks"),  # the conformance suites of methods and tasks, for those of others too
     "evaluation": _KNOWN,
     "report": (*_KNOWN, "evaluation"),
-    "play": (*_KNOWN, "evaluation", "report", "export"),
+    "serve": (*_KNOWN, "evaluation"),
+    "play": (*_KNOWN, "evaluation", "report", "export", "serve"),
     "bench": (*_KNOWN, "evaluation", "report", "export"),
-    "commands": (*_KNOWN, "evaluation", "report", "play", "bench", "export"),
-    "cli": (*_KNOWN, "evaluation", "report", "play", "bench", "export", "commands"),
+    "commands": (*_KNOWN, "evaluation", "report", "serve", "play", "bench", "export"),
+    "cli": (*_KNOWN, "evaluation", "report", "serve", "play", "bench", "export", "commands"),
     "__main__": ("cli",),
     "": (*_KNOWN, "evaluation"),  # hilp/__init__.py, the public names: nothing inside may ask for them there
 }

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, reason, say, users_line
+from hilp.errors import TRACEBACK, HilpError, TrainingDiverged, TrainingStopped, nearest, say, users_mistake
 
 VERBS = {  # in the order a new user meets them
     "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
@@ -26,6 +26,7 @@ VERBS = {  # in the order a new user meets them
     "evaluate": "prompt a policy with goals and rewards in a task and count what it reaches",
     "prompt": "prompt a policy once: with a goal, a reward or a skill",
     "play": "meet a policy in the browser: click goals, paint rewards, take the prompt home as code",
+    "serve": "answer robots over a socket: observations in, actions out, by openpi's protocol",
     "hierarchy": "train a high-level policy that sequences a policy's skills for a reward",
     "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
     "map": "draw the latent space next to the plan of the task",
@@ -59,7 +60,6 @@ Unlabeled trajectories in, a promptable policy out.
 `hilp VERB --help` explains a verb. Start with `hilp quickstart`.
 --traceback after any verb shows where in the code an error came from.
 """
-TRACEBACK = "--traceback"
 ASK = ("-h", "--help", "--help-all")
 
 
@@ -96,9 +96,8 @@ def _ended_by(error: BaseException) -> int:
         case BrokenPipeError():  # `hilp ... | head`
             _forget_output()
             return 141
-    if (place := users_line(error)) is not None:
-        what = f"{type(error).__name__}: {reason(error)}"
-        return _ended(f"error: {place} raised {what} ({TRACEBACK} shows how it got there)", 2)
+    if (mistake := users_mistake(error)) is not None:
+        return _ended(f"error: {mistake}", 2)
     match error:
         case MemoryError():
             return _ended(f"error: not enough memory ({str(error) or 'allocation failed'}): ask for less at once", 2)

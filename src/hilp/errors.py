@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MOST = 10**15  # what is counted one by one never gets there
+TRACEBACK = "--traceback"  # after any verb
 LARGEST_SEED = 2**31 - 1  # that every generator takes
 
 
@@ -143,6 +144,12 @@ def users_line(error: BaseException) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(tuple(ours))]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+def users_mistake(error: BaseException) -> str | None:
+    """An error of the user's own code on one line, with its place; None where it is none."""
+    place, what = users_line(error), f"{type(error).__name__}: {reason(error)}"
+    return None if place is None else f"{place} raised {what} ({TRACEBACK} shows how it got there)"
 
 
 def path_of(source: Any) -> Path:

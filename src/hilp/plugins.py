@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from hilp.errors import HilpError, nearest, reason, users_line
@@ -40,12 +41,26 @@ def names_code(text: str) -> bool:
     return bool(colon) and path.endswith(".py") and name.isidentifier()
 
 
+def file_of(text: str) -> Path | None:
+    """The file that a text names, where it names something in a file of code."""
+    return Path(text.rpartition(":")[0]).resolve() if names_code(text) else None
+
+
 def from_file(text: str) -> Any:
     """What path/to/file.py:name names. It runs the file, so it is only for texts that the user typed."""
     given, _, name = text.rpartition(":")
     path = Path(given).resolve()
     if not path.is_file():
         raise HilpError(f"there is no file {given} to take '{name}' from")
+    module = run_file(path, given)
+    if not hasattr(module, name):
+        known = [one for one in vars(module) if not one.startswith("_")]
+        raise HilpError(f"{given} has no '{name}': {nearest(name, known)}")
+    return getattr(module, name)
+
+
+def run_file(path: Path, given: str) -> ModuleType:
+    """A file as a module, run once in a process; given: what the user calls it."""
     key = f"{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"  # files of one name are several modules
     if key not in sys.modules:
         spec = importlib.util.spec_from_file_location(key, path)
@@ -60,10 +75,7 @@ def from_file(text: str) -> Any:
             raise HilpError(f"{given} cannot be run: {type(error).__name__}: {reason(error)}") from error
         finally:
             sys.path.remove(str(path.parent))
-    if not hasattr(sys.modules[key], name):
-        known = [one for one in vars(sys.modules[key]) if not one.startswith("_")]
-        raise HilpError(f"{given} has no '{name}': {nearest(name, known)}")
-    return getattr(sys.modules[key], name)
+    return sys.modules[key]
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
 | `held-out/` | episodes that were not trained on, where some were held out; a native data set |
+| `NAME.safetensors` | any other: a prompt that was saved here, which `hilp serve` knows by its name |
 | `prompt.safetensors` | instead of a policy: the high level of a hierarchy |
 | `rows.jsonl` | evaluation rows, one a prompt |
 | `trajectories.safetensors` | the first episodes of each evaluated prompt, for pictures |
@@ -27,6 +28,7 @@ TRAJECTORIES = "trajectories.safetensors"
 READING = "reading.json"
 HELD_OUT = "held-out"
 CONFIG = "config.json"  # in the folder of a policy, written last
+ARRAYS = ("weights", "bank", "graph", "latents", "trajectories")  # files of a run or a policy that are no prompts
 
 
 def find(path: Path) -> Path:
@@ -58,6 +60,11 @@ def find_prompt(run: Path) -> Path:
     if (run / RUN).is_file() and not (run / POLICY).is_dir():
         raise HilpError(f"{run} has no prompt yet: its training has not finished, continue it with --resume")
     raise HilpError(f"there is no prompt in {run}: give the file of one, or a folder that holds {PROMPT}")
+
+
+def prompts(run: Path) -> dict[str, Path]:
+    """The prompts that were saved in a run's folder, by name."""
+    return {file.stem: file for file in run.glob("*.safetensors") if file.is_file() and file.stem not in ARRAYS}
 
 
 def _require_one_seed(run: Path) -> None:

@@ -26,6 +26,7 @@ from hilp.errors import (
     require_switch,
 )
 from hilp.tasks import Task
+from hilp.tasks.base import with_workers
 from hilp.tasks.rendering import SUFFIX, VISUAL
 
 COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some bring a learner along
@@ -57,8 +58,9 @@ def collect(
     others: wander, random), or path/to/file.py:act for a function of an observation (and a generator) of your own.
 
     out: folder to write. Mazes need none; simulators do, because they take minutes: an interrupted collection continues
-    when it is called again with the same arguments. workers: processes or threads that simulate. config: values of the
-    learners that explore (rnd, apt), e.g. {"width": 1024}.
+    when it is called again with the same arguments. workers: processes or threads that simulate, by default one a core,
+    and of environments of Gymnasium this process alone. config: values of the learners that explore (rnd, apt), e.g.
+    {"width": 1024}.
     """
     steps, seed = require_count("steps", steps), require_seed(seed)
     workers = None if workers is None else require_count("workers", workers)
@@ -91,8 +93,11 @@ def run(collector: Any, world: Any, request: Request) -> Dataset:
     """
     if hasattr(collector, "require"):
         collector.require(world, request)
-    if request.workers is not None and hasattr(world, "with_threads"):
-        world = world.with_threads(request.workers)
+    with with_workers(world, request.workers) as world:
+        return _run(collector, world, request)
+
+
+def _run(collector: Any, world: Any, request: Request) -> Dataset:
     if not hasattr(world, "render_dataset") or collector.__name__ == ACTING:
         done: Dataset = collector.collect(world, request)
         return done

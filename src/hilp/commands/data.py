@@ -15,7 +15,7 @@ from hilp.versions import versions
 
 with common.WhenUsed():
     from hilp import collectors, tasks
-    from hilp.data import audit, convert, dataset, measures
+    from hilp.data import audit, convert, dataset, lerobot, measures
     from hilp.learning import methods
     from hilp.report import figures, markup
 
@@ -157,14 +157,16 @@ def _column_table(title: str, columns: "list[measures.ColumnStats]", report: "au
 
 @dataclass(frozen=True)
 class Convert(common.Verb, common.Reading):
-    """Write any readable data set as a native folder (memory-mapped, with checksums), for Minari or as ExORL does."""
+    """Write any readable data set as a native folder (memory-mapped, with checksums), or for Minari, LeRobot, ExORL."""
 
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
     """a built-in name, a Minari id, a folder or a file"""
     target: Annotated[Positional[str], arg(metavar="TARGET")]
     """folder to write, or a Minari id such as robot/log-v0"""
-    to: Literal["native", "minari", "exorl"] = "native"
+    to: Literal["native", "minari", "lerobot", "exorl"] = "native"
     """what to write"""
+    fps: int | None = None
+    """rows a second, for --to lerobot (default: by the time column)"""
     task: str | None = None
     """task that the data comes from, where it does not say so itself; noted in a native folder"""
     overwrite: bool = False
@@ -183,6 +185,8 @@ def _write(flags: Convert) -> tuple[Path, list[str]]:
     """Where it was written, and what was decided or repaired on the way."""
     from hilp.collectors import named
 
+    if flags.fps is not None and flags.to != "lerobot":
+        raise HilpError(f"--fps is for --to lerobot: leave it out of --to {flags.to}")
     if flags.to == "exorl":
         if flags.overwrite:
             raise HilpError("--to exorl does not overwrite: choose another folder")
@@ -200,7 +204,9 @@ def _write(flags: Convert) -> tuple[Path, list[str]]:
             source = named.in_task(source, flags.task)
         options: dict[str, Any] = {"verify": verify, "overwrite": flags.overwrite, "progress": bar}
         options["rescale_actions"] = flags.rescale_actions
-        return convert.convert(source, flags.target, to=flags.to, **options), list(source.notes)
+        written = convert.convert(source, flags.target, to=flags.to, fps=flags.fps, **options)
+        said = lerobot.notes(source, flags.fps) if flags.to == "lerobot" else []
+        return written, [*source.notes, *said]
 
 
 @dataclass(frozen=True)
@@ -220,7 +226,7 @@ class Collect(common.Verb):
     seed: int = 0
     """random seed"""
     workers: int | None = None
-    """processes or threads that simulate (default: one a core)"""
+    """processes or threads that simulate (default: one a core; for environments of Gymnasium 1, and 8 at most)"""
     set: tuple[str, ...] = ()
     """config values of the learners of rnd and apt: key=value ..."""
     overwrite: bool = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
 
-OF_A_TASK = ("rewards", "video", "goal", "load", "random")  # flags that change nothing without one
+OF_A_TASK = ("rewards", "video", "goal", "load", "random", "workers")  # flags that change nothing without one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,9 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
     """episodes per prompt"""
     seed: int = 0
     """seed of starts and goals"""
+    workers: int | None = None
+    """processes that step the episodes of a slow simulator (Gymnasium, OGBench), or threads (other MuJoCo tasks); rows
+    are the same for any number (default: 1; of walkers and kitchens one thread a core)"""
     rows: str | None = None
     """JSONL file to append the rows to (default: rows.jsonl next to the policy)"""
 
@@ -156,6 +159,7 @@ def act(flags: Evaluate, policy: FoundationPolicy, data: Any, home: Path, seed_f
     prompts = prompts_of(flags, policy, world)
     others = not all(isinstance(one, Goal | Reward) for one in prompts)  # which rewards score
     options: dict[str, Any] = {"episodes": flags.episodes, "seed": flags.seed, "random": flags.random, "data": data}
+    options |= {"workers": flags.workers}
     options |= {"rewards": rewards_of(flags, world) if others else None, "command": common.command()}
     found = evaluate.evaluate_with_rollouts(policy, world, prompts, **options)
     rows = [row for row, _ in found]

@@ -28,19 +28,21 @@ TOPICS: dict[str, tuple[str, ...]] = {  # fields by topic, in the order of the p
     "episodes": ("episodes", "start", "random", "errors"),
     "machine": ("device_budget", "devices", "coordinator", "processes", "process", "engine", "jobs", "retries",
                 "address", "cpus_per_cell", "gpus_per_cell"),
-    "output": ("out", "bank", "rows", "save", "picture", "video", "log", "overwrite", "json"),
+    "output": ("out", "bank", "rows", "save", "picture", "video", "rerun", "log", "overwrite", "json"),
 }  # fmt: skip
 OF_CLASSES = {"Reading": "data", "GoalOptions": "goals", "RewardOptions": "rewards", "RunOptions": "training"}
 REST = "more"
 VALUES = {  # what a flag takes, where its type does not say it
     "out": "PATH", "data": "DATA", "method": "NAME", "preset": "NAME", "goal": "GOAL", "plan": "PLAN",
     "skill": "SKILL", "columns": "WHAT=NAMES", "start": "NUMBERS", "stride": "N|auto", "host": "ADDRESS",
-    "until": "END", **dict.fromkeys(("format", "methods"), "NAME"), **dict.fromkeys(("angles", "goal_dims"), "NAMES"),
+    "until": "END", "token": "FILE", **dict.fromkeys(("format", "methods"), "NAME"),
+    **dict.fromkeys(("angles", "goal_dims"), "NAMES"),
     **dict.fromkeys(("split", "drop"), "WHAT"),
     **dict.fromkeys(("task", "eval_task"), "TASK"),
     **dict.fromkeys(("set", "option"), "KEY=VALUE"),
     **dict.fromkeys(("reward", "rewards", "earn"), "REWARD"),
-    **dict.fromkeys(("load", "save", "picture", "video", "rows", "follow", "prefer", "labels", "then", "add"), "FILE"),
+    **dict.fromkeys(("load", "save", "picture", "video", "rerun", "rows"), "FILE"),
+    **dict.fromkeys(("follow", "prefer", "labels", "then", "add"), "FILE"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`hilp prompt`: prompt a policy once and watch it run."""
+"""`hilp prompt`: prompt a policy once and watch it run. And the flags that are a prompt, for those who serve one."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,16 +7,10 @@ from hilp.commands import common
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt(common.OfPolicy, common.PromptOptions):
-    """Prompt a policy once and watch it run in its task.
-
-    Say what it shall do with one of --goal, --reward, --skill, --follow, --load, --labels and --prefer. Without a
-    task it acts once, at one observation.
-    """
+class Asking(common.OfPolicy, common.PromptOptions):
+    """The flags that say what a policy shall do."""
 
     kinds: ClassVar = ("goal", "reward", "skill", "follow", "load", "labels", "prefer")  # flags that are a prompt
-    first: ClassVar = (*kinds, "plan", "task", "start", "steps", "seed", "picture", "video", "save")
-    example: ClassVar = "hilp prompt runs/maze --goal 10.5,1.5 --picture goal.png"
 
     goal: str | None = None
     """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or
@@ -39,10 +33,6 @@ class Prompt(common.OfPolicy, common.PromptOptions):
     """a saved prompt to change over to, once --until is met"""
     until: str | None = None
     """when --then begins: a number of steps, a formula that becomes true such as "x > 5", or 'reached' (default)"""
-    adapt: int | None = None
-    """episodes to search with among skills around the prompt's own, by what they earn (see --earn)"""
-    earn: str | None = None
-    """reward that --adapt counts (default: that of --reward, or the only one of the task)"""
     window: int | None = None
     """rows that --follow heads ahead (default: as far as directions are trusted)"""
     plan: str | None = None  # type: ignore[assignment]  # 'auto' depends on the policy
@@ -51,18 +41,37 @@ class Prompt(common.OfPolicy, common.PromptOptions):
     """data set to label with the reward, or to take a goal's row from (default: the transitions kept in the policy)"""
     task: str | None = None
     """task to run in (default: the one its data was collected in); a task such as walker_run is a reward prompt, too"""
+    seed: int = 0
+    """seed of a random start or skill"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt(Asking):
+    """Prompt a policy once and watch it run in its task.
+
+    Say what it shall do with one of --goal, --reward, --skill, --follow, --load, --labels and --prefer. Without a
+    task it acts once, at one observation.
+    """
+
+    first: ClassVar = (*Asking.kinds, "plan", "task", "start", "steps", "seed", "picture", "video", "save")
+    example: ClassVar = "hilp prompt runs/maze --goal 10.5,1.5 --picture goal.png"
+
+    adapt: int | None = None
+    """episodes to search with among skills around the prompt's own, by what they earn (see --earn)"""
+    earn: str | None = None
+    """reward that --adapt counts (default: that of --reward, or the only one of the task)"""
     start: str | None = None
     """start position, numbers separated by commas (default: random)"""
     steps: int | None = None
     """length of the episode (default: the task's limit)"""
-    seed: int = 0
-    """seed of a random start or skill"""
     save: str | None = None
     """file to save the prompt to"""
     picture: str | None = None
     """PNG, SVG or PDF file to draw the trajectory to"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the episode to; in a maze next to the same goal without a plan"""
+    rerun: str | None = None
+    """.rrd file to record the episode to for Rerun's viewer: path, plan, distance to go, latents, actions, pictures"""
 
     def __call__(self) -> None:
         from hilp.commands import prompt_run

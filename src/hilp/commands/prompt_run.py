@@ -20,7 +20,7 @@ from hilp.evaluation.rows import SHARE
 from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import base, specs
-from hilp.report import video
+from hilp.report import recording, video
 from hilp.tasks import rendering
 
 Result = dict[str, Any]  # what is printed
@@ -82,17 +82,19 @@ def check_options(flags: Any, kind: str) -> None:
             raise HilpError(f"--{flag} changes nothing about a prompt with --{kind}: drop it, or prompt with {used}")
     if flags.until is not None and flags.then is None:
         raise HilpError("--until says when --then begins: name a saved prompt with --then")
-    if flags.earn is not None and flags.adapt is None:
-        raise HilpError("--earn is what --adapt counts: say how many episodes to search with, --adapt 10")
-    common.require_picture("--picture", flags.picture)
 
 
 def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> None:
-    """Raise where flags do not go with the policy or its task, before anything is run."""
+    """Raise where flags of the episode do not go together, or with the policy or its task, before anything is run."""
+    if flags.earn is not None and flags.adapt is None:
+        raise HilpError("--earn is what --adapt counts: say how many episodes to search with, --adapt 10")
+    common.require_picture("--picture", flags.picture)
     if world is not None:
         setup.require_fit("this policy", policy.spec, world, policy.observation_parts)
         if flags.video:
             common.require_video(world, flags.video)
+    if flags.rerun:
+        recording.require(flags.rerun)
     if policy.spec.parts and flags.goal is not None and not setup.is_row(flags.goal):
         setup.find_goal(flags.goal, policy, world)  # says what to give instead
     if world is None:
@@ -101,7 +103,7 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
 
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     """Raise where flags need a task, or nothing says where to act."""
-    if any((flags.picture, flags.video, flags.steps, flags.adapt)):
+    if any((flags.picture, flags.video, flags.rerun, flags.steps, flags.adapt)):
         setup.task_of(policy, flags.task)  # says that it needs one
     names = some(part_names(policy))
     if names and flags.start is not None:
@@ -250,7 +252,8 @@ def act_in_task(
     goal, to = destination(prompt, world, named)
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = int(world.max_steps if flags.steps is None else flags.steps)
-    episode = rollouts.run_episode(policy, world, prompt, start, to, steps, flags.seed)
+    watched = recording.Watched(prompt) if flags.rerun else prompt
+    episode = rollouts.run_episode(policy, world, watched, start, to, steps, flags.seed)
     path = episode.path
     result = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
     earned = None
@@ -276,6 +279,9 @@ def act_in_task(
         result["picture"] = flags.picture
     if flags.video:
         result["video"] = film(flags, policy, world, prompt, episode, to, steps)
+    if flags.rerun:
+        fps = getattr(world, "fps", common.VIDEO_FPS)
+        result["rerun"] = str(recording.write(flags.rerun, policy, world, watched, episode, earned, fps))
     return result
 
 

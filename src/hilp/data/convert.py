@@ -1,4 +1,4 @@
-"""Convert: any readable data to the native folder, or to Minari or ExORL's layout for other tools, in little memory.
+"""Convert: any readable data to the native folder, or to Minari's, LeRobot's or ExORL's for other tools.
 
 A native folder is written block by block next to its target, under a hidden name, and takes the target's place when it
 is complete and hashed. A conversion that was killed goes on where it stopped when it is started again; if the source or
@@ -12,27 +12,28 @@ import shutil
 import stat
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hilp import storage
-from hilp.data import checks, dataset, load
+from hilp import storage, trees
+from hilp.data import checks, dataset, lerobot, load
 from hilp.data.columns import begin_npy, flush
 from hilp.data.dataset import Dataset, extras_of
-from hilp.data.source import Rows, Source, mapped
+from hilp.data.lerobot import Progress
+from hilp.data.source import Kind, Rows, Source, mapped
 from hilp.data.transforms import ActionScaling, Metadata
-from hilp.errors import HilpError, path_of
+from hilp.errors import HilpError, path_of, require_count
 
 STATE = "conversion.json"  # in the hidden folder: what is being converted, and how many rows are safe on disk
 COLUMNS = "columns"  # in there too: the folder that takes its place in the end
 CHECKPOINT_SECONDS = 2.0
 EXORL_TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
+TARGETS = ("native", "minari", "lerobot")
 
 
 def convert(
@@ -40,7 +41,8 @@ def convert(
     target: str | os.PathLike[str],
     *,
     format: str | None = None,
-    to: Literal["native", "minari"] = "native",
+    to: Literal["native", "minari", "lerobot"] = "native",
+    fps: int | None = None,
     overwrite: bool = False,
     verify: bool = True,
     rescale_actions: bool = False,
@@ -49,13 +51,19 @@ def convert(
 ) -> Path:
     """Write `source` (whatever `load` takes, with the same `format` and `options`) to `target`; returns its folder.
 
-    to: "native", a folder that is trained on from disk; or "minari", where `target` is a Minari id ("name-v0").
+    to: "native", a folder that is trained on from disk; "lerobot", a folder too; or "minari", where `target` is a
+    Minari id ("name-v0").
+    fps: rows a second, of LeRobot data (default: by the time column).
     verify: compare a native source with its hashes first, so that damage is not copied under new ones.
     rescale_actions: map each action column's range to [-1, 1], which takes one more pass over the data.
     progress: called now and then with ("writing", rows, all rows) and ("hashing", bytes, all bytes).
     """
-    if to not in ("native", "minari"):
-        raise HilpError(f"data can be converted to 'native' or 'minari', not to '{to}'")
+    if to not in TARGETS:
+        raise HilpError(f"data can be converted to 'native', 'minari' or 'lerobot', not to '{to}'")
+    if fps is not None:
+        if to != "lerobot":
+            raise HilpError(f"fps is for LeRobot data: leave it out, or convert with to='lerobot', not '{to}'")
+        require_count("fps", fps)
     opened = load.open_source(source, format, **options)
     if verify and opened.damages is not None:
         for damage in opened.damages():
@@ -75,6 +83,9 @@ def convert(
     tell = progress or (lambda what, done, total: None)
     if to == "minari":
         return _to_minari(opened, str(target), overwrite, tell)
+    if to == "lerobot":
+        _require_untransformed(opened, "LeRobot")
+        return lerobot.write(opened, Path(target), fps, overwrite, tell)
     written, problems = _to_native(opened, Path(target), overwrite, tell)
     for problem in problems:
         warnings.warn(f"{opened.name}: training will refuse this data: {problem}", stacklevel=2)
@@ -179,6 +190,10 @@ def _rows_done(source: Source, folder: Path, plan: str | None) -> tuple[int, lis
 def _require_plain(data: Metadata, observations: Any, format: str) -> None:
     if isinstance(observations, Mapping):
         raise HilpError(f"{data.name} has named observations, which hilp does not write as {format}: choose native")
+    _require_untransformed(data, format)
+
+
+def _require_untransformed(data: Metadata, format: str) -> None:
     if data.transform is not None:
         raise HilpError(f"{data.name}: {format} does not keep angles and dropped columns: choose native, or leave them")
 
@@ -189,26 +204,29 @@ def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -
     Actions are written in the user's units. `rewards` (recorded with the action) or ExORL's `reward` (recorded with the
     state it led to) become rewards, `terminations` stay; other extras become infos.
     """
-    _require_plain(source, source.observation, "Minari")
+    _require_untransformed(source, "Minari")
     try:
         import minari
         from minari.dataset.minari_storage import MinariStorage
     except ImportError as error:
         raise HilpError(f"writing Minari data needs {error.name}: pip install 'hilp[formats]'") from error
-    from gymnasium.spaces import Box
+    from gymnasium.spaces import Box, Dict
+
+    def space(kind: Kind) -> Box:
+        least, most = (0, 255) if kind.dtype == np.uint8 else (-np.inf, np.inf)
+        return Box(least, most, kind.shape, kind.dtype.type)
 
     target = _minari_target(name, overwrite)
     low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
     if source.action_scaling is not None:
         low, high = source.action_scaling.raw(low), source.action_scaling.raw(high)
-    kind = source.columns["observations"].dtype
-    least, most = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
+    seen = trees.over(space, source.observation)
     note = {"minari_version": minari.__version__, "description": f"written by hilp from {source.name}"}
     with storage.new_folder(target) as temporary:
         (temporary / "data").mkdir()
         written = MinariStorage.new(
             temporary / "data",
-            observation_space=Box(least, most, source.columns["observations"].shape, kind.type),
+            observation_space=Dict(seen) if isinstance(seen, dict) else seen,
             action_space=Box(low, high, dtype=np.float32),
             data_format="hdf5",
         )
@@ -238,16 +256,19 @@ def _minari_target(name: str, overwrite: bool) -> Path:
 
 
 def _whole_episodes(source: Source) -> Iterator[tuple[int, list[Rows]]]:
-    """Whole episodes, as many at a time as fit in a block (but at least one), and the rows done with them."""
-    first, begin = 0, 0
-    while first < source.episodes:
-        beyond = int(np.searchsorted(source.stops, begin + source.block_rows, "right"))
-        beyond = max(beyond, first + 1)
-        stop = int(source.stops[beyond - 1])
+    """Whole episodes, as many at a time as fit in a block (but at least one), and the rows done with them.
+
+    NaN and infinities in them are an error after the last, when all that is wrong is known.
+    """
+    health = checks.HealthCheck(source)
+    for first, beyond in source.groups():
+        begin, stop = int(source.stops[first] - source.lengths[first]), int(source.stops[beyond - 1])
         rows = source.read(begin, stop)
+        health.add(begin, rows)
         edges = [0, *(int(s) - begin for s in source.stops[first:beyond])]
         yield stop, [{name: column[a:b] for name, column in rows.items()} for a, b in pairwise(edges)]
-        first, begin = beyond, stop
+    for problem in health.problems(rescale=True):
+        raise HilpError(f"{source.name}: {problem}")
 
 
 def _minari_buffer(source: Source, episode: Rows) -> Any:
@@ -274,7 +295,7 @@ def _minari_buffer(source: Source, episode: Rows) -> Any:
             inner = inner.setdefault(part, {})
         inner[leaf] = column
     return EpisodeBuffer(
-        observations=episode["observations"],
+        observations=trees.unnamed(episode, "observations"),
         actions=actions,
         rewards=rewards,
         terminations=terminations,

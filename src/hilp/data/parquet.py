@@ -1,8 +1,9 @@
-"""Parquet files, as the child process of `subprocess_reader` reads them: columns of numbers, times, vectors and names.
+"""Parquet files, as the child process of `subprocess_reader` reads them: numbers, times, vectors, names and pictures.
 
 Whatever is wrong with a file is an exception of any kind here, and one line there.
 """
 
+import io
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from hilp.data.columns import Computed
 
 BATCH = 1 << 14  # rows that are decoded at a time
+PICTURES_AT_ONCE = 64 << 20  # bytes of those that are
 Decode = Callable[[Any], np.ndarray]
 
 
@@ -46,6 +48,14 @@ class Parquet:
         if words and fits("string", "large_string", "dictionary"):
             found = self._all(name, lambda array: _words(array, name))
             return self._decoded(name, found.dtype, lambda array: _words(array, name).astype(found.dtype))
+        if fits("struct") and kind.get_field_index("bytes") >= 0:  # a file in each row, as Hugging Face has pictures
+            first = next(self._batches(name, 1), None)
+            shape = None if first is None else _picture_shape(first.column(0))
+            if shape is None:
+                return None
+            at_once = int(np.clip(PICTURES_AT_ONCE // np.prod(shape), 1, BATCH))
+            decode = partial(_pictures, shape=shape, name=name)
+            return self._decoded(name, np.dtype(np.uint8), decode, *shape, at_once=at_once)
         lists = fits("list", "large_list", "fixed_size_list")
         if lists and _is_any(kind.value_type, "floating", "integer"):
             item = np.dtype(np.float64 if _is_any(kind.value_type, "float64") else np.float32)
@@ -54,16 +64,16 @@ class Parquet:
             return self._decoded(name, item, lambda array: _vectors(array, width, item, name), width)
         return None
 
-    def _decoded(self, name: str, dtype: np.dtype, decode: Decode, *width: int) -> Computed:
+    def _decoded(self, name: str, dtype: np.dtype, decode: Decode, *width: int, at_once: int = BATCH) -> Computed:
         """A column that is decoded batch by batch, going forward."""
         held: tuple[int, np.ndarray, Iterator[Any]] | None = None  # the first row held, those held, those ahead
 
         def read(start: int, stop: int) -> np.ndarray:
             nonlocal held
-            if stop - start > 4 * BATCH:  # a whole column, which is read once
+            if at_once == BATCH and stop - start > 4 * BATCH:  # a whole column, which is read once
                 return self._all(name, decode)[start:stop]
             if held is None or start < held[0]:
-                held = 0, np.zeros((0, *width), dtype), self._batches(name, BATCH)
+                held = 0, np.zeros((0, *width), dtype), self._batches(name, at_once)
             first, rows, ahead = held
             while first + len(rows) < stop:
                 batch = next(ahead, None)
@@ -136,3 +146,34 @@ def _vectors(array: Any, width: int, dtype: np.dtype, name: str) -> np.ndarray:
     if array.null_count or any(size != width for size in pyarrow.compute.list_value_length(array).unique().to_pylist()):
         raise ValueError(f"the rows of '{name}' are not all of {width} numbers: give vectors of one length")
     return _numbers(array.flatten(), dtype, name).reshape(-1, width)
+
+
+def _picture(row: Any) -> np.ndarray | None:
+    """The picture in a row, [height, width, channels] of bytes; None of what is none, and of deeper colours."""
+    from PIL import Image
+
+    content = None if row is None else row.get("bytes")
+    if content is None:  # a path to a file elsewhere
+        return None
+    with Image.open(io.BytesIO(content)) as image:
+        found = np.asarray(image.convert("RGB") if image.mode == "P" else image)
+    if found.dtype != np.uint8:
+        return None
+    return found if found.ndim == 3 else found[..., None]
+
+
+def _picture_shape(array: Any) -> tuple[int, ...] | None:
+    try:
+        first = _picture(array[0].as_py())
+    except (OSError, ValueError, SyntaxError):  # another kind of file
+        return None
+    return None if first is None else first.shape
+
+
+def _pictures(array: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    rows = [_picture(row) for row in array.to_pylist()]
+    for row in rows:
+        if row is None or row.shape != shape:
+            have = "no picture" if row is None else f"one of {row.shape}"
+            raise ValueError(f"a row of '{name}' has {have}, where the first has one of {shape}")
+    return np.stack([row for row in rows if row is not None])

@@ -103,6 +103,15 @@ class Source(Metadata):
         for first in range(start, self.rows, self.block_rows):
             yield first, self.read(first, min(first + self.block_rows, self.rows))
 
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """Episodes from, to: as many whole ones at a time as fit in a block, but at least one."""
+        first = 0
+        while first < self.episodes:
+            begin = int(self.stops[first] - self.lengths[first])
+            beyond = max(int(np.searchsorted(self.stops, begin + self.block_rows, "right")), first + 1)
+            yield first, beyond
+            first = beyond
+
 
 def _pieces(stops: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
     """What rows from `start` to `stop` are of: the number of each piece, and its own rows from and to."""

@@ -19,6 +19,7 @@ from hilp.prompts import midpoints
 from hilp.prompts.agent import has_graph
 from hilp.prompts.base import SumPrompt, ThenPrompt
 from hilp.prompts.specs import Goal, Reward, Spec, Sum, Then
+from hilp.tasks.base import with_workers
 from hilp.versions import versions
 
 TRAINING_EPISODES = 50  # of an evaluation while training
@@ -59,12 +60,15 @@ def evaluate_with_rollouts(
     seed: int = 0,
     command: str | None = None,
     random: bool = False,
+    workers: int | None = None,
 ) -> list[tuple[Row, Rollout]]:
     """`evaluate`, with the episodes behind each row.
 
     data: whose transitions rewards are fitted on (default: those kept in the policy). adapt: search around each
     reward's prompt with so many episodes first (`hilp.adapt`), from starts of their own. episodes, seed: of
     each prompt, and of their starts and goals. command: that made the rows. random: also say what random actions score.
+    workers: processes that step episodes of Gymnasium and OGBench (default: this one alone), or threads that step those
+    of other simulators; rows are the same for any number.
     """
     require_policy(policy)
     random = require_switch("random", random)
@@ -74,30 +78,32 @@ def evaluate_with_rollouts(
         require_name("command", command)
     world = acting_task(policy, task)
     episodes, seed, adapt = require_count("episodes", episodes), require_seed(seed), require_count("adapt", adapt, 0)
+    workers = None if workers is None else require_count("workers", workers)
     jobs = _jobs(policy, world, _chosen(policy, world, prompts, plan, rewards), rewards, data, seed)
     if adapt and all(isinstance(one, Goal) for one, _, _ in jobs):
         raise HilpError("adapt changes prompts of rewards, and there is none: name some, rewards=...")
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
     by_chance: dict[str, Row] = {}  # what random actions score, by goal or reward
-    for one, made, target in jobs:
-        row = {**about, **({"spec": one.to_json()} if isinstance(one, Spec) else {})}
-        if isinstance(one, Goal):
-            outcome, rollout = rollout_goals(policy, world, one, episodes, seed, made)
-            row |= {"prompt": "goal", "plan": one.plan, **outcome}
-        else:
-            with warnings.catch_warnings():  # of a bad fit of a reward: rows have its R^2
-                warnings.simplefilter("ignore")
-                prompt = make_prompt(policy, one, world, data, seed) if isinstance(one, Reward) else made
-            outcome, rollout = _under_reward(policy, world, target, prompt, episodes, seed, adapt)
-            row |= outcome
-        row["behaviour"] = behaviour.behaviour(policy, rollout)
-        if random:
-            key = target or str(one.goal)
-            if key not in by_chance:
-                by_chance[key] = rollouts.random_score(world, row, made if isinstance(one, Goal) else None)
-            row |= by_chance[key]
-        found.append((row, rollout))
+    with with_workers(world, workers) as world:
+        for one, made, target in jobs:
+            row = {**about, **({"spec": one.to_json()} if isinstance(one, Spec) else {})}
+            if isinstance(one, Goal):
+                outcome, rollout = rollout_goals(policy, world, one, episodes, seed, made)
+                row |= {"prompt": "goal", "plan": one.plan, **outcome}
+            else:
+                with warnings.catch_warnings():  # of a bad fit of a reward: rows have its R^2
+                    warnings.simplefilter("ignore")
+                    prompt = make_prompt(policy, one, world, data, seed) if isinstance(one, Reward) else made
+                outcome, rollout = _under_reward(policy, world, target, prompt, episodes, seed, adapt)
+                row |= outcome
+            row["behaviour"] = behaviour.behaviour(policy, rollout)
+            if random:
+                key = target or str(one.goal)
+                if key not in by_chance:
+                    by_chance[key] = rollouts.random_score(world, row, made if isinstance(one, Goal) else None)
+                row |= by_chance[key]
+            found.append((row, rollout))
     return found
 
 

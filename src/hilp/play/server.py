@@ -6,7 +6,6 @@ hosts, so that no other name can be bound to this address, and a page of another
 
 import asyncio
 import contextlib
-import hmac
 import http
 import json
 import queue
@@ -20,21 +19,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from hilp.errors import HilpError
 from hilp.play import page
 from hilp.play.scene import Stage
 from hilp.play.simulation import Message, Simulation
+from hilp.serve import sockets
+from hilp.serve.client_prompts import loaded
+from hilp.serve.sockets import ANYWHERE, LOOPBACK, guard, refusal
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
 
-LOOPBACK = "127.0.0.1"
 LARGEST = 256 * 1024  # bytes of a message
 MOST_WINDOWS = 256
 WAITING = 64  # messages of a window that are not yet answered, or answers that it has not yet taken
 FRAMES = 1 / 40  # seconds between two frames, on average
 SOCKET = "/socket"
-ANYWHERE = ("0.0.0.0", "::")
 ADDRESS = re.compile(r"(\d+\.\d+\.\d+\.\d+|\[[\da-f:]+\])(:\d+)?")
 THIS_MACHINE = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 
@@ -109,21 +108,8 @@ class Window:
 
 def failed(error: Exception, asked: Any) -> Message:
     """An error as a page shows it: one line."""
-    text = str(error) if isinstance(error, HilpError) else f"that did not work ({type(error).__name__}: {error})"
-    message: Message = {"type": "error", "message": " ".join(text.split())[:600]}
+    message: Message = {"type": "error", "message": sockets.told(error)}
     return message if not isinstance(asked, int | str) else {**message, "id": asked}
-
-
-def loaded(text: str) -> Any:
-    """A message; a HilpError where it is no JSON, or holds a number that is none."""
-
-    def refuse(name: str) -> Any:
-        raise HilpError(f"a message holds finite numbers, not {name}")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise HilpError(f"a message is JSON: {error}") from None
 
 
 def dumped(message: Message) -> str:
@@ -159,20 +145,10 @@ class Play:
 
     async def start(self) -> "Server":
         """Begin to listen; `port` is the one found, where none was asked for."""
+        sockets.require("play", "websockets")
         await asyncio.to_thread(lambda: self.stage.description)  # so that the first window need not wait for it
-        try:
-            from websockets.asyncio.server import serve
-        except ImportError as error:
-            raise HilpError("the playground needs websockets: pip install 'hilp[play]'") from error
-        try:
-            server = await serve(
-                self._serve, self.host, self.port, process_request=self._request, max_size=LARGEST, max_queue=8,
-                compression=None, server_header=None, open_timeout=10, close_timeout=1, ping_interval=20,
-                write_limit=2**16, logger=quiet_logger(),
-            )  # fmt: skip
-        except OSError as error:
-            raise HilpError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
-        self.port = next(iter(server.sockets)).getsockname()[1]
+        server = await sockets.listen(self._serve, self._request, self.host, self.port, LARGEST)
+        self.port = sockets.port_of(server)
         return server
 
     async def run(self, opened: Callable[[str], None]) -> None:
@@ -192,7 +168,7 @@ class Play:
         if any(origin.lower() != f"http://{hosts[0]}" for origin in origins):
             return refusal(connection, 403, "this server answers no other site")
         given = parse_qs(asked.query).get("token", [""])[0]
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
+        if not sockets.is_secret(given, self.token):
             return refusal(connection, 403, "open the address that `hilp play` printed: it ends in a token")
         if asked.path == SOCKET:
             return refusal(connection, 503, "too many windows are open") if self.windows >= MOST_WINDOWS else None
@@ -246,26 +222,3 @@ class Play:
                     else:
                         frame, window.frame = window.frame, None
                         await connection.send(str(frame))
-
-
-def refusal(connection: "ServerConnection", status: int, text: str) -> Any:
-    response = connection.respond(http.HTTPStatus(status), text + "\n")
-    return guard(response, "default-src 'none'")
-
-
-def guard(response: Any, policy: str) -> Any:
-    """Headers that keep a page to itself."""
-    response.headers["Content-Security-Policy"] = policy
-    response.headers["Referrer-Policy"] = "no-referrer"
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers["Cache-Control"] = "no-store"
-    return response
-
-
-def quiet_logger() -> Any:
-    """Broken handshakes are the client's business."""
-    import logging
-
-    logger = logging.getLogger("hilp.play")
-    logger.setLevel(logging.CRITICAL)
-    return logger

@@ -22,11 +22,11 @@ from hilp.prompts import specs
 from hilp.prompts.agent import has_graph
 from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.midpoints import undiscounted
+from hilp.serve.client_prompts import require_safe
 from hilp.tasks import rendering
 
 Message = dict[str, Any]
 SLOTS = 2
-DEEPEST = 20  # specs in specs
 SLOWEST, FASTEST = 0.1, 120.0  # steps a second
 MOST_STEPS = 1_000  # that are asked for at once
 SIZES = (1, 4, MOST_AGENTS)  # batches that actions are computed for: each is compiled once
@@ -35,7 +35,6 @@ PAIRS = 8  # that are tried to find two that differ
 APART = 0.3  # how far their ends are, in standard deviations of the data
 PUSH = 5  # steps that a push lasts
 DIGITS = 4
-COLUMNS = re.compile(r"\s*\w+\s*=\s*[-+.\deE]+\s*(,\s*\w+\s*=\s*[-+.\deE]+\s*)*")  # x=3,y=4
 
 
 @dataclass
@@ -369,23 +368,3 @@ def numbers(values: Any) -> list[float]:
     if not isinstance(values, list) or not values or not all(is_number(value) for value in values):
         raise HilpError(f"a place or state is a list of numbers, not {values!r:.60}")
     return [float(value) for value in values]
-
-
-def require_safe(spec: Any, world: Any, depth: int = 0) -> None:
-    """Raise where a spec of a page would open a file of this machine, or holds too many others."""
-    if depth > DEEPEST:
-        raise HilpError(f"a prompt holds at most {DEEPEST} prompts in prompts")
-    if isinstance(spec, list | tuple):
-        for part in spec:
-            require_safe(part, world, depth + 1) if isinstance(part, list | tuple | dict) else None
-    if not isinstance(spec, dict):
-        return
-    goal = spec.get("goal")
-    known = not isinstance(goal, str) or goal in getattr(world, "goal_names", ()) or setup.is_row(goal)
-    if not known and not COLUMNS.fullmatch(str(goal)):
-        raise HilpError(f"a goal of a page is a place, a state, row:0 or a name of the task, not '{goal:.40}'")
-    if spec.get("kind") == "saved" or isinstance(spec.get("trajectory"), str):
-        raise HilpError("a page opens no files: send the prompt itself")
-    for value in spec.values():
-        if isinstance(value, list | tuple | dict):
-            require_safe(value, world, depth + 1)

@@ -30,10 +30,10 @@ BLOCK = 4096  # images encoded at a time
 class Batch:
     """Checked observations [n, ...] of one call; what networks take of them is computed once."""
 
-    __slots__ = ("_prepared", "single", "tree")
+    __slots__ = ("_prepared", "latents", "single", "tree")
 
-    def __init__(self, tree: Tree, single: bool) -> None:
-        self.tree, self.single = tree, single
+    def __init__(self, tree: Tree, single: bool, latents: np.ndarray | None = None) -> None:
+        self.tree, self.single, self.latents = tree, single, latents
         self._prepared: Any = None
 
     def __len__(self) -> int:
@@ -52,7 +52,8 @@ class Batch:
 
     def take(self, rows: np.ndarray | slice) -> "Batch":
         """Some of the rows."""
-        return Batch(trees.over(lambda part: part[rows], self.tree), False)
+        latents = None if self.latents is None else self.latents[rows]
+        return Batch(trees.over(lambda part: part[rows], self.tree), False, latents)
 
 
 def numbers(values: Any, name: str, kind: Any = np.float64) -> np.ndarray:
@@ -238,6 +239,12 @@ class Agent:
         batch = self.check(observation)
         found = self.rule(rule, batch)
         return found[0] if batch.single else found
+
+    def latents(self, batch: Batch) -> np.ndarray:
+        """phi of a checked batch, computed once."""
+        if batch.latents is None:
+            batch.latents = self.rule("encode", batch)
+        return batch.latents
 
     def encode_goal(self, goal: Batch) -> np.ndarray:
         """phi of one checked goal, [1, dim]; a backend may do so by the program that acts on the way there."""

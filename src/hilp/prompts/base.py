@@ -4,6 +4,7 @@
 comes as arrays and a note of plain values (`packed`), so a prompt of prompts is saved as a tree of those, in one file.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,12 @@ class Prompt:
         for part in vars(self).values():
             if isinstance(part, AgentMemory | Prompt):
                 part.reset(rows)
+
+    def fresh(self) -> Any:
+        """The same prompt for other agents, which remembers nothing of those of this one."""
+        found = copy.deepcopy(self, {id(self.policy): self.policy})
+        found.reset()
+        return found
 
     def note(self, **values: Any) -> dict[str, Any]:
         """Plain values to save, with what all prompts have."""

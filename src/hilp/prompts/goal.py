@@ -61,7 +61,7 @@ class GoalPrompt(Prompt):
         target = np.array(np.broadcast_to(self.latent, (count, self.latent.shape[-1])))
         if not self.policy.has_rule("goal_direction"):
             return target
-        here = self.policy.rule("encode", batch)
+        here = self.policy.latents(batch)
         if self.latent_ema is not None:
             here = self.latent_ema(here)
         rows = np.arange(count) if active is None else np.flatnonzero(active)
@@ -72,7 +72,7 @@ class GoalPrompt(Prompt):
             return None
         if self.plan == 0:
             return self.policy.rule("act_towards", batch, self.one_goal)
-        here = self.policy.rule("encode", batch)
+        here = self.policy.latents(batch)
         return self.policy.rule("act_between", batch, here, self.subgoal(here))
 
     def _targets(self, here: np.ndarray, goals: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ class GoalPrompt(Prompt):
     def reached(self, observations: Any) -> np.ndarray:
         """bool [n]: observations that are as near to the goal as latent distances tell, within some steps."""
         self.policy.require_rule("goal_direction", "has no distances to tell whether a goal is reached: say until when")
-        here = self.policy.rule("encode", self.policy.check(observations))
+        here = self.policy.latents(self.policy.check(observations))
         apart = self.policy.distance(here, np.broadcast_to(self.latent, here.shape))
         return np.asarray(undiscounted(apart, self.policy.discount) <= NEAR)
 
@@ -320,7 +320,7 @@ class FollowPrompt(Prompt):
         self.places.begin(len(batch))
         if not self.policy.has_rule("goal_direction"):
             return self.latents[self._ahead_by_time()]
-        here = self.policy.rule("encode", batch)
+        here = self.policy.latents(batch)
         target = np.array(here)
         for agent in np.arange(len(here)) if active is None else np.flatnonzero(active):
             target[agent] = self.latents[self._ahead_by_distance(int(agent), here[agent])]

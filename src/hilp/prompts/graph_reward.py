@@ -152,7 +152,7 @@ class GraphRewardPrompt(Prompt):
 
     def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
         """Skills for a batch; rows that are not `active` get that of standing still."""
-        here = self.policy.rule("encode", self.policy.check(observations))
+        here = self.policy.latents(self.policy.check(observations))
         target = np.array(here)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
         target[rows] = subgoals(self.policy.planner, self.planned, here[rows], self.best)

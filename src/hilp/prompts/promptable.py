@@ -59,6 +59,15 @@ class PromptablePolicy(Agent):
         z = prompt(batch) if active is None else prompt(batch, active=active)
         return self.rule("act", batch, self._skills(z, batch))
 
+    @property
+    def horizon(self) -> int:
+        """Actions that are played before the policy is asked anew, one a row of the user's log."""
+        return 1 if self.chunk == 1 else self.play * self.stride
+
+    def until_asked(self, answer: np.ndarray) -> np.ndarray:
+        """What the actor answers to n agents, as all that each plays before it asks anew: n x horizon x act."""
+        return answer[:, None] if self.chunk == 1 else np.repeat(answer[:, : self.play], self.stride, axis=1)
+
     def _played(self, batch: Batch, prompt: Prompt, active: np.ndarray | None) -> np.ndarray:
         """The next action of each agent's chunk; where all that are to be played were, the prompt is asked anew.
 

@@ -7,8 +7,9 @@ import copy
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
@@ -230,6 +231,21 @@ class Threaded(Task):
             simulate(episodes)
         else:
             list(pool(self.threads).map(simulate, np.array_split(episodes, min(self.threads, len(episodes)))))
+
+
+@contextmanager
+def with_workers(world: Any, workers: int | None) -> Iterator[Any]:
+    """A task whose episodes are stepped by so many threads or processes, for as long as this lasts; None: as they are.
+
+    Threads where a step is MuJoCo's own, processes where it is Python's, too. Others step all episodes as one array.
+    """
+    if workers is None:
+        yield world
+    elif hasattr(world, "with_processes"):
+        with world.with_processes(workers) as found:
+            yield found
+    else:
+        yield world.with_threads(workers) if hasattr(world, "with_threads") else world
 
 
 def cores() -> int:

@@ -37,7 +37,8 @@ SHOWN = 40  # characters of a field in a message
 HEAD = 1 << 16  # bytes that tell whether a file is a log
 INFO = Path("meta") / "info.json"  # of LeRobot
 USUAL = {"observations": "observation.state", "actions": "action", "episode_ids": "episode_index", "time": "timestamp"}
-PICTURES = ("video", "image")
+VIDEO = "video"
+PICTURES = (VIDEO, "image")
 VERSIONS = ("v2", "v3")
 BOOKKEEPING = ("index", "frame_index", "task_index")
 
@@ -46,8 +47,9 @@ def _of_tables(tables: Sequence[Table], source: Path, columns: Chosen, drop_shor
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
     many: list[str] = []
     columns = expanded(columns, tables[0].columns)
-    if len(tables) > 1 and extras is None:
-        extras = _shared_extras(tables, columns)
+    pictures = [name for name, column in tables[0].columns.items() if len(column.shape) == 4]
+    if extras is None and (len(tables) > 1 or pictures):
+        extras = [name for name in _shared_extras(tables, columns) if name not in pictures]
         many = many_extras(extras)
         extras = [name for name in extras if not many or name == TIME]
     note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
@@ -266,8 +268,8 @@ def read_parquet(source: Path, *, columns: Chosen = None, drop_short: bool = Fal
     """A Parquet file, or a folder of such files with the same columns, read in the order of their names.
 
     `columns` says which of them are what, as for CSV; without `episode_ids` (or `terminals`) a file is one episode. A
-    column of lists of equal length is a vector a row. Missing values are NaN, times are seconds. Other columns of
-    numbers become extras.
+    column of lists of equal length is a vector a row; one of PNG or JPEG files is read where it is named. Missing
+    values are NaN, times are seconds. Other columns of numbers become extras.
     """
     tables = _parquet_tables(_log_files(source, PARQUET_ENDINGS), named_for(columns, "episode_ids"))
     return _of_tables(tables, source, columns, drop_short, extras)
@@ -281,8 +283,8 @@ def _parquet_tables(files: Sequence[Path], ids: str) -> list[Table]:
 def read_lerobot(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
     """A LeRobot data set, by its folder: `observation.state` and `action`, with the timestamp as `time`.
 
-    `columns={"observations": ["observation.state", "observation.environment_state"]}` chooses other vectors. Videos and
-    images are left out. Other columns of numbers (rewards, flags) become extras.
+    `columns={"observations": ["observation.state", "observation.images.front"]}` chooses other vectors, and images.
+    Videos are left out. Other columns of numbers (rewards, flags) become extras.
     """
     info, kinds = _lerobot_features(source)
     files = sorted((source.absolute() / "data").glob("chunk-*/*.parquet"), key=lambda file: natural(str(file)))
@@ -291,7 +293,8 @@ def read_lerobot(source: Path, *, columns: Chosen = None, drop_short: bool = Fal
     chosen = _lerobot_columns(source, kinds, columns)
     tables = _parquet_tables(files, USUAL["episode_ids"])
     if extras is None:
-        taken = set(BOOKKEEPING).union(*chosen.values())
+        pictures = [name for name, kind in kinds.items() if kind in PICTURES]
+        taken = set(BOOKKEEPING).union(pictures, *chosen.values())
         extras = [TIME, *(name for name in tables[0].columns if name not in taken)]
         extras = extras[:1] if many_extras(extras) else extras
     for name in (*chosen["observations"], *chosen["actions"]):
@@ -302,7 +305,7 @@ def read_lerobot(source: Path, *, columns: Chosen = None, drop_short: bool = Fal
         if isinstance(total, int) and total != count and not drop_short:
             raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
     notes = [f"observations are {some(chosen['observations'])}"]
-    if pictures := [name for name, kind in kinds.items() if kind in PICTURES]:
+    if pictures := [name for name, kind in kinds.items() if kind in PICTURES and name not in chosen["observations"]]:
         notes.append(f"videos and images are left out: {some(pictures)}")
     notes += [note for note in found.notes if not note.startswith("left out")]
     return replace(found, format="lerobot", notes=tuple(notes))
@@ -346,8 +349,8 @@ def _lerobot_columns(source: Path, kinds: Mapping[str, Any], columns: Chosen) ->
     for name in (*chosen["observations"], *chosen["actions"]):
         if name not in kinds:
             what = "observations" if name in chosen["observations"] else "actions"
-            vectors = [known for known, kind in kinds.items() if kind not in (*PICTURES, "string")]
+            vectors = [known for known, kind in kinds.items() if kind not in (VIDEO, "string")]
             raise HilpError(f"{source} has no feature '{name}' for {what}: name one of {some(vectors)}")
-        if kinds[name] in PICTURES:
+        if kinds[name] == VIDEO or (kinds[name] in PICTURES and name in chosen["actions"]):
             raise HilpError(f"{source}: '{name}' is a {kinds[name]}, which hilp does not read")
     return chosen

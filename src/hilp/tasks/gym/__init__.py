@@ -9,8 +9,8 @@ import contextlib
 import copy
 import json
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -20,9 +20,9 @@ import numpy as np
 from hilp import plugins
 from hilp.errors import HilpError, is_one_of, reason, require_count
 from hilp.tasks.base import Axes, BaseEpisodes, Given, Task, changed, column_names, require_observation
+from hilp.tasks.gym.stepping import FLAGS, Here, Simulator, set_goal
 
 PREFIX = "gym:"
-FLAGS = ("is_success", "success")  # of info: what environments call it
 OWN_REWARD = "own"  # the name of the environment's own reward
 STEPS = 1000  # of an episode, where neither the environment nor the caller has a limit
 PROBES, PROBE_STEPS = 3, 4  # episodes and steps that show which columns of observations are goals
@@ -61,6 +61,8 @@ def gym_task(
     **values: Any,
 ) -> "GymTask":
     """A task from a Gymnasium environment: its id, an environment, or a function that makes one.
+
+    A function of `num_envs` may make a vector environment (`gymnasium.vector`) for so many episodes.
 
     A goal environment (observations with achieved_goal and desired_goal) has its own goals and says itself when one is
     reached. For others:
@@ -121,7 +123,7 @@ def task_from(made: Any, name: str) -> Any:
 
     is_env = isinstance(made, type) and issubclass(made, gymnasium.Env)
     found = made() if callable(made) and not is_env else made
-    if isinstance(found, gymnasium.Env) or is_env:
+    if isinstance(found, gymnasium.Env | gymnasium.vector.VectorEnv) or is_env:
         found = gym_task(made, name=name)
     if not hasattr(found, "episodes") or not hasattr(found, "observation_dim"):
         raise HilpError(f"{name} gives a {type(found).__name__}: it must give a Gymnasium environment or a task")
@@ -141,16 +143,18 @@ class GymTask(Task):
     drawn: Sequence[Any] = ()  # environments that draw
     is_named = False  # by the user; else after what made it
     own_units = False  # whether policies act in the environment's own units
+    crew: Any = None  # processes that step its environments; None: this one does
     _states: np.ndarray | None = None  # [n, obs] of the data, one of which a goal looks like
 
     def __init__(
         self, maker: Callable[..., Any], name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
     ) -> None:
-        from hilp.tasks.gym.environments import Actions, Layout, is_goal_space
+        from hilp.tasks.gym.environments import Actions, Layout, One, is_goal_space
 
         self.name, self._maker, self._draw_goal, self.success = name, maker, goal, success
         self.pool: list[Any] = [maker()]
         env = self.pool[0]
+        self.together = isinstance(env, One)  # whether all episodes are stepped by one vector environment
         self.actions = Actions(env.action_space, name)
         self.action_dim = self.actions.dim
         seen, told = self._probe(env) if is_goal_space(env.observation_space) else ([], False)
@@ -219,10 +223,19 @@ class GymTask(Task):
         source = self._draw_goal if goal is None else goal  # None: the environment's own
         drawn = (source(rng) if callable(source) else source for _ in range(n))
         goals = [None if one is None else self._given_goal(one) for one in drawn]
-        return GymEpisodes(self, [self._take_env() for _ in range(n)], seeds, goals)
+        return GymEpisodes(self, n, seeds, goals)
 
-    def _take_env(self) -> Any:
-        return self.pool.pop() if self.pool else self._maker()
+    @property
+    def simulator(self) -> Simulator:
+        return Simulator(self.name, self._maker, self.layout, self.actions, self.pool)
+
+    def group(self, size: int) -> Any:
+        """Where so many episodes are stepped: here, in other processes, or by a vector environment."""
+        if self.together:
+            from hilp.tasks.gym.vectors import Together
+
+            return Together(self.simulator)
+        return Here(self.simulator) if self.crew is None else self.crew.group(size)
 
     def _require_goals(self) -> None:
         if not self.has_goals:
@@ -247,7 +260,7 @@ class GymTask(Task):
         Without data, a state after a reset; but those can be unlike all others (a gripper that has not settled).
         """
         if self._states is None:
-            env = self._take_env()
+            env = self.simulator.take()
             self._states = self.layout.vector(env.reset(seed=0)[0])[None]
             self.pool.append(env)
         away = np.linalg.norm(self._states[:, self.layout.goal_columns] - goal, axis=1)
@@ -272,8 +285,18 @@ class GymTask(Task):
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
         return changed(self, own_units=own)
 
+    def with_processes(self, count: int) -> AbstractContextManager[Self]:
+        """The same task with environments in so many other processes; a vector environment has its own ways."""
+        from hilp.tasks import processes
+        from hilp.tasks.gym.environments import loader
+
+        file = plugins.file_of(self.task.removeprefix(PREFIX)) if self.task else None
+        return processes.shared(self, 1 if self.together else count, loader(self.simulator), file)
+
     def with_rendering(self) -> Self:
         """The same task with environments that draw, where they can: its episodes have a `picture`."""
+        if self.together:
+            return self
         maker, drawn = self._maker, []
 
         def drawing() -> Any:
@@ -356,57 +379,39 @@ class GymTask(Task):
 class GymEpisodes(BaseEpisodes):
     """n episodes. One that the environment ends (`over`) stays where it is and earns nothing more.
 
-    The environments go back to the task's pool when these episodes are no longer used. given: a goal for each episode,
-    or None for the environment's own.
+    given: a goal for each episode, or None for the environment's own.
     """
 
-    def __init__(self, task: GymTask, envs: list[Any], seeds: np.ndarray, given: list[np.ndarray | None]) -> None:
-        self._world, self._envs, self._seeds = task, envs, seeds
-        weakref.finalize(self, task.pool.extend, envs)
-        n = len(envs)
+    def __init__(self, task: GymTask, n: int, seeds: np.ndarray, given: list[np.ndarray | None]) -> None:
+        self._world, self._seeds = task, seeds
         self.over = np.zeros(n, bool)
-        self._flags, self._earned = np.zeros(n, bool), np.zeros(n)
-        self._actions = np.zeros((n, task.action_dim))
+        self._earned, self._actions = np.zeros(n), np.zeros((n, task.action_dim))
         self._wanted = np.full((n, task.goal_dim), np.nan)  # what a goal environment desires, in its own goal space
-        self.observations = np.empty((n, task.observation_dim), np.float32)
-        self.goals = np.full((n, task.observation_dim), np.nan, np.float32)
         self._told = np.ones(n, bool)  # whether the environment's own flag is about the goal of the episode
-        for number, (env, own) in enumerate(zip(envs, given, strict=True)):
-            with plugins.no_library_errors(task.name):
-                observation, info = env.reset(seed=int(seeds[number]))
-            self._observe(number, observation, info)
-            if task.goal_dim:
-                if own is not None:
-                    self._told[number] = set_goal(env, own)
-                self._wanted[number] = np.ravel(observation["desired_goal"]) if own is None else own
-                self.goals[number] = task.goal_observation(self._wanted[number])
-            elif own is not None:
-                self.goals[number] = own
-
-    def _observe(self, number: int, observation: Any, info: Mapping[str, Any]) -> None:
-        vector = self._world.layout.vector(observation)
-        if not np.isfinite(vector).all():
-            raise HilpError(f"{self._world.name} gave an observation with NaN or infinite numbers: {vector}")
-        self.observations[number] = vector
-        self._flags[number] = bool(next((info[flag] for flag in FLAGS if flag in info), False))
+        self._envs = task.group(n)
+        first = self._envs.begin(seeds.tolist(), given)
+        self.observations, self._flags = first["observations"].astype(np.float32), first["flags"]
+        self.goals = np.full((n, task.observation_dim), np.nan, np.float32)
+        if task.goal_dim:
+            self._told, self._wanted = first["told"], first["wanted"].astype(np.float64)
+            self.goals[:] = [task.goal_observation(wanted) for wanted in self._wanted]
+        elif task.has_goals:
+            self.goals[:] = given
 
     def step(self, actions: np.ndarray) -> None:
         task = self._world
         actions = np.asarray(actions, np.float64)
         if task.own_units:
             actions = task.actions.scaled(actions)
-        self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self._envs))
-        for number in self.moving(actions):
-            action = task.actions.raw(actions[number])
-            with plugins.no_library_errors(task.name):
-                observation, reward, terminated, truncated, info = self._envs[number].step(action)
-            self._observe(number, observation, info)
-            self._earned[number] = float(reward)
-            self.over[number] = terminated or truncated
+        self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self.over))
+        if len(moving := self.moving(actions)):
+            seen = self._envs.step(moving, actions[moving])
+            self.observations[moving], self._flags[moving] = seen["observations"], seen["flags"]
+            self._earned[moving], self.over[moving] = seen["rewards"], seen["over"]
 
     def picture(self, number: int = 0) -> np.ndarray:
         """What an episode looks like now: uint8 [height, width, 3], of a task `with_rendering`."""
-        return np.asarray(self._envs[number].render(), np.uint8)
+        return self._envs.picture(number)
 
     def reached(self) -> np.ndarray:
         """At the goal now: by the task's own rule where it has one, else as the environment says."""
@@ -426,15 +431,6 @@ class GymEpisodes(BaseEpisodes):
         if name in self._world.extra_columns:
             return self._earned.astype(np.float32)
         return super().extra(name)
-
-
-def set_goal(env: Any, goal: np.ndarray) -> bool:
-    """Give a goal environment another goal, where it keeps its own as `goal`; False where it does not."""
-    inner = env.unwrapped
-    if not hasattr(inner, "goal") or np.shape(inner.goal) != np.shape(goal):
-        return False
-    inner.goal = np.array(goal)
-    return True
 
 
 def own_reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ import io
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from gymnasium import spaces
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, is_count, reason
 from hilp.tasks.base import choose_rendering
+from hilp.tasks.gym.stepping import Here, Simulator
+from hilp.tasks.gym.vectors import One
 
 # Packages whose environments are known to Gymnasium only once they are imported.
 PACKAGES = ("gymnasium_robotics", "ogbench", "hilp.tasks.gym_maze")
@@ -36,6 +39,8 @@ def maker(env: Any, values: Mapping[str, Any]) -> tuple[Maker, str | None]:
         if values:
             raise HilpError(f"{', '.join(values)}: values are for environments made here, and this one is made")
         return partial(_copy, env), None
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        raise HilpError("a vector environment has a size of its own: give a function of num_envs that makes one")
     if not callable(env):
         raise HilpError(f"a Gymnasium task is made from an id, an environment or a function, not {env!r:.60}")
     return partial(_call, env, values), None
@@ -56,11 +61,16 @@ def _imported(identity: str) -> str:
     for package in PACKAGES:
         if bare in gymnasium.registry or bare.partition("-v")[0] in known:
             break
-        # Without notices about other environments.
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(ImportError):
-            warnings.simplefilter("ignore")
-            importlib.import_module(package)
+        with contextlib.suppress(ImportError):
+            _import_quietly(package)
     return bare
+
+
+def _import_quietly(module: str) -> None:
+    """Without notices about other environments."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        importlib.import_module(module)
 
 
 def _make_by_id(identity: str, values: Mapping[str, Any], **drawn: str) -> Any:
@@ -91,19 +101,42 @@ def _copy(env: Any, **drawn: str) -> Any:
         raise HilpError(f"{kind} cannot be copied ({reason(error)}): give a function that makes it") from error
 
 
-def _call(function: Callable[..., Any], values: Mapping[str, Any], **drawn: str) -> Any:
+def _call(function: Callable[..., Any], values: Mapping[str, Any], **own: Any) -> Any:
+    """own: what a function may take, `render_mode`, or for several episodes at once `num_envs`."""
     try:
-        can_draw = "render_mode" in inspect.signature(function).parameters
+        taken = set(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        can_draw = False
+        taken = set()
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        env = function(**values, **(drawn if can_draw else {}))
+        env = function(**values, **{key: value for key, value in own.items() if key in taken})
     except Exception as error:
         raise HilpError(f"{name} makes no environment: {type(error).__name__}: {reason(error)}") from error
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        if env.num_envs != own.get("num_envs", 1):
+            raise HilpError(
+                f"{name} gives a vector environment of {env.num_envs}: let it take num_envs=1, as many as are asked for"
+            )
+        return env if "num_envs" in own else One(env)
     if not isinstance(env, gymnasium.Env):
         raise HilpError(f"{name} gives a {type(env).__name__}, not a Gymnasium environment")
     return env
+
+
+def loader(simulator: Simulator) -> Callable[[], Callable[[], Here]]:
+    """What lets another process step these environments, also where they were registered in this one."""
+    env = simulator.take()
+    simulator.pool.append(env)
+    spec = None if env.spec is None else gymnasium.registry.get(env.spec.id)
+    return partial(_load, replace(simulator, pool=[]), spec)
+
+
+def _load(simulator: Simulator, spec: Any) -> Callable[[], Here]:
+    if spec is not None:
+        gymnasium.registry.setdefault(spec.id, spec)
+        if isinstance(spec.entry_point, str):
+            _import_quietly(spec.entry_point.partition(":")[0])
+    return partial(Here, simulator)
 
 
 def is_goal_space(space: Any) -> bool:

@@ -13,8 +13,9 @@ Names are OGBench's, with or without the version at the end: `pointmaze-large-v0
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -107,9 +108,16 @@ class OgbenchMaze(OgbenchTask):
         return self._counted(observations)
 
     @property
+    def _simple(self) -> bool:
+        """Whether episodes are points that need no environment to move."""
+        return self.about.body == "point" and self.env._teleport_info is None
+
+    @property
     def _episodes_class(self) -> type[OgbenchEpisodes]:
-        simple = self.about.body == "point" and self.env._teleport_info is None
-        return PointEpisodes if simple else OgbenchEpisodes
+        return PointEpisodes if self._simple else OgbenchEpisodes
+
+    def with_processes(self, count: int) -> AbstractContextManager[Self]:
+        return super().with_processes(1 if self._simple else count)
 
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         if env._teleport_info is None:
@@ -134,11 +142,11 @@ class OgbenchMaze(OgbenchTask):
 class PointEpisodes(OgbenchEpisodes):
     """Points begin where their environments do and then go on without them."""
 
-    def __init__(self, world: Any, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool) -> None:
-        super().__init__(world, envs, goals, names, by_observation)
-        starts = np.stack([env.get_xy() for env in envs])
+    def __init__(self, world: Any, group: Any, begun: Mapping[str, np.ndarray], goals: np.ndarray, *told: Any) -> None:
+        super().__init__(world, group, begun, goals, *told)
+        starts = np.stack([env.get_xy() for env in group.envs])
         self._points = Points(world.env.model, world.walls, starts)
-        self._goal_xy = goals if by_observation else np.stack([env.cur_goal_xy for env in envs])
+        self._goal_xy = goals if self._by_observation else np.stack([env.cur_goal_xy for env in group.envs])
 
     def step(self, actions: np.ndarray) -> None:
         """One step of all; a point without an action stays where it is."""

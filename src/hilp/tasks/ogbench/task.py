@@ -8,10 +8,10 @@ environment needs 70 MB.
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -110,28 +110,69 @@ def _known(name: str) -> Environment | None:
     return ENVIRONMENTS.get(plain) or of_data(name)
 
 
+class Twins:
+    """A group of episodes, each in an environment of its own; see `hilp.tasks.processes`."""
+
+    number = 0
+
+    def __init__(self, world: "OgbenchTask") -> None:
+        self._world, self.envs = world, list[Any]()
+
+    def begin(self, tasks: Sequence[int], seeds: Sequence[int], starts: Sequence[Given]) -> dict[str, np.ndarray]:
+        goals = []
+        for self.number, (task, seed, start) in enumerate(zip(tasks, seeds, starts, strict=True)):
+            env = self._world._twin(self._world.env)
+            self.envs.append(env)
+            goals.append(self._world._reset(env, task, seed))
+            if start is not None:
+                self._world.set_state(env, start)
+        observations = np.stack([self._world._observe(env) for env in self.envs])
+        return {"observations": observations, "goals": np.stack(goals), "succeeded": self._succeeded(self.envs)}
+
+    def step(self, numbers: np.ndarray, actions: np.ndarray) -> dict[str, np.ndarray]:
+        seen, envs = [], [self.envs[number] for number in numbers]
+        for self.number, env, action in zip(numbers.tolist(), envs, actions, strict=True):
+            seen.append(self._world._step(env, action))
+        return {"observations": np.stack(seen), "succeeded": self._succeeded(envs)}
+
+    def _succeeded(self, envs: list[Any]) -> np.ndarray:
+        return np.array([self._world._succeeds(env) for env in envs], bool)
+
+
+def _loaded(kind: "type[OgbenchTask]", about: Environment) -> Callable[[], Twins]:
+    return partial(Twins, kind(about))
+
+
 class OgbenchEpisodes(BaseEpisodes):
     """n episodes, each in an environment of its own; observations are float32."""
 
     def __init__(
-        self, world: "OgbenchTask", envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
+        self,
+        world: "OgbenchTask",
+        group: Any,
+        begun: Mapping[str, np.ndarray],
+        goals: np.ndarray,
+        names: list[str],
+        by_observation: bool,
     ) -> None:
         """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
-        self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
+        self._world, self._group, self.names, self._by_observation = world, group, names, by_observation
         self.goals = goals.astype(np.float32)
-        self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
+        self.observations = begun["observations"].astype(np.float32)
+        self._succeeded = begun["succeeded"]
 
     def step(self, actions: np.ndarray) -> None:
         """One step of all but the episodes that rest at their goal."""
         actions = np.clip(np.asarray(actions, np.float64), -1, 1)
-        for i in self.moving(actions):
-            self.observations[i] = self._world._step(self._envs[i], actions[i])
+        if len(moving := self.moving(actions)):
+            seen = self._group.step(moving, actions[moving])
+            self.observations[moving], self._succeeded[moving] = seen["observations"], seen["succeeded"]
 
     def reached(self) -> np.ndarray:
         """By OGBench's own success; where the user gave an observation as goal, by the same rule on observations."""
         if self._by_observation:
             return self._world.near(self.observations, self.goals)
-        return np.array([self._world._succeeds(env) for env in self._envs], bool)
+        return self._succeeded.copy()
 
 
 class OgbenchTask(Task):
@@ -139,6 +180,7 @@ class OgbenchTask(Task):
 
     family = "ogbench"
     has_goals = True
+    crew: Any = None  # processes that step its episodes; None: this one does
 
     def __init__(self, about: Environment) -> None:
         self.about, self.name = about, about.name
@@ -195,14 +237,17 @@ class OgbenchTask(Task):
         if isinstance(goal, str):
             numbers, goal = [self._task_number(goal)] * n, None
         start, goal = self._given(start, "start"), self._given(goal, "goal")
-        envs, goals = [self._twin(self.env) for _ in numbers], []
-        for env, number, seed in zip(envs, numbers, rng.integers(2**31, size=n).tolist(), strict=True):
-            drawn = self._reset(env, number, seed)
-            goals.append(drawn if goal is None else goal)
-            if start is not None:
-                self.set_state(env, start)
+        group = Twins(self) if self.crew is None else self.crew.group(n)
+        begun = group.begin(numbers, rng.integers(2**31, size=n).tolist(), [start] * n)
+        goals = begun["goals"] if goal is None else np.stack([goal] * n)
         names = [self.goal_names[number - 1] for number in numbers]
-        return self._episodes_class(self, envs, np.stack(goals), names, by_observation=goal is not None)
+        return self._episodes_class(self, group, begun, goals, names, goal is not None)
+
+    def with_processes(self, count: int) -> AbstractContextManager[Self]:
+        """The same task with its episodes in so many other processes."""
+        from hilp.tasks import processes
+
+        return processes.shared(self, count, partial(_loaded, type(self), self.about))
 
     @property
     def _episodes_class(self) -> type[OgbenchEpisodes]:
