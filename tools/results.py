@@ -171,6 +171,19 @@ def maze_methods() -> Table:
     return grid("method", rows, planned, data)
 
 
+def zoo() -> Table:
+    """Policies of the zoo by prompts: as they are shipped, and, where that differs, as they were trained."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in kept("zoo"):
+        place = row["command"].split()[2]
+        shipped = place.startswith("zoo:")
+        name = f"`zoo:{place.removeprefix('zoo:' if shipped else 'runs/zoo/')}`"
+        asked = plan(row) if row["prompt"] == "goal" else f"reward {row['reward']}"
+        score = f"{row['score']:.0f}" if row["metric"] == "return" else f"{100 * row['score']:.0f}%"
+        found.setdefault((name, asked), ["", ""])[not shipped] = score
+    return [["policy", "prompt", "as it comes", "before"], *([*names, *cells] for names, cells in found.items())]
+
+
 def own_maps() -> Table:
     def show(row: Row) -> Sequence[object]:
         longest = hilp.make_task(str(ROOT / row["task"])).finite().steps.max()
@@ -333,6 +346,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "quickstarts": quickstarts,
     "maze methods": maze_methods,
     "maze data": lambda: grid("data", runs("goals-graph"), lambda row: data(row) + label(row)[4:], plan),
+    "zoo": zoo,
     "own maps": own_maps,
     "one-way doors": one_way,
     "dimension": dimension,

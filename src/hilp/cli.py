@@ -34,6 +34,8 @@ VERBS = {  # in the order a new user meets them
     "map": "draw the latent space next to the plan of the task",
     "report": "one self-contained HTML page about a run",
     "export": "write a policy for robots that have numpy, or an ONNX runtime, alone",
+    "push": "publish a policy on the Hugging Face Hub, with a card made from its run",
+    "pull": "download a policy from the Hub to a folder of your own",
     "bench rewards": "train methods side by side and prompt each with the rewards of a task: zero-shot RL",
     "bench goals": "train methods side by side and send each to the goals of a task: goal-conditioned RL",
     "bench hierarchy": "train skills and a high level over them side by side, for one sparse reward: hierarchical RL",
@@ -44,7 +46,12 @@ VERBS = {  # in the order a new user meets them
 }
 
 # Others have files of their name.
-FILES = {"hierarchy": "pretrain", **dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views")}
+FILES = {
+    "hierarchy": "pretrain",
+    "push": "hub",
+    "pull": "hub",
+    **dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views"),
+}
 
 HELP = """usage: hilp VERB [options]
 

@@ -67,12 +67,13 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
         seeds = runs.seed_folders(Path(self.run))
         if self.load is not None and seeds:
             raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
-        found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(self.run)]]
+        folders: list[str | Path] = [*seeds] or [self.run]
+        found = [(folder, *common.load_policy(folder)) for folder in folders]
         data, has_task = data_of(self, found[0][1])
         rows: list[Row] = []
         for folder, policy, home in found:
             if data is None or has_task:
-                rows += act(self, policy, data, home, folder if seeds else None)
+                rows += act(self, policy, data, home, Path(folder) if seeds else None)
             else:
                 rows += measure(self, policy, data, home)
         show(self, rows, len(seeds))

@@ -21,13 +21,14 @@ from hilp.evaluation.rows import Metrics, Row, grouped
 from hilp.evaluation.setup import task_of
 from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
+from hilp.policy import places
 from hilp.policy.listening import listening
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.bank import Bank
 from hilp.prompts.midpoints import Midpoints
 from hilp.report import figures
 from hilp.report.markup import Section, page
-from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home
+from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES
 from hilp.tasks import rendering
 
 SHOWN_PAIRS = 20_000
@@ -70,8 +71,7 @@ def build(
 
 def write(run: str | Path, out: str | Path | None = None, task: str | None = None) -> Path:
     """Build the page of a run's folder from what the folder holds; `task` where its data names none."""
-    found = find(Path(run))
-    folder = home(found)
+    found, folder = places.find(run)
     policy = FoundationPolicy.load(found)
     metrics_folder = folder if (folder / METRICS).is_file() else folder.parent  # several seeds share a run's metrics
     rows = _read(files.read_rows, folder / ROWS)
