@@ -25,7 +25,7 @@ import sys
 import numpy as np
 import hilp
 policy = hilp.FoundationPolicy.load(sys.argv[1])
-policy.act(np.zeros(2), policy.goal(np.ones(2)))
+policy.act(np.zeros(2), policy.goal(np.ones(2), plan=0))
 """
 START_EXPORTED = """
 import sys
@@ -33,14 +33,14 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 import hilp_runtime
 policy = hilp_runtime.load()
-policy.act(np.zeros(2), policy.goal(np.ones(2)))
+policy.act(np.zeros(2), policy.goal(np.ones(2), plan=0))
 """
 
 
 def act_goal() -> Line:
     """Latency of `act` for one observation under a goal prompt."""
     policy = quickstart_policy()
-    ours = best(_acting(policy, policy.goal(np.ones(2))))
+    ours = best(_acting(policy, policy.goal(np.ones(2), plan=0)))
     plain = best(_products(policy))
     return {
         "value": round(1e6 * ours, 1),
@@ -78,7 +78,7 @@ def act_numpy() -> Line:
     from hilp.export import numpy_folder
 
     policy = quickstart_policy()
-    ours = best(_acting(policy, policy.goal(np.ones(2))))
+    ours = best(_acting(policy, policy.goal(np.ones(2), plan=0)))
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
         out = Path(folder) / "out"
         export.write(policy, "numpy", out)
@@ -99,7 +99,7 @@ def act_onnx() -> Line:
     import onnxruntime
 
     policy = quickstart_policy()
-    ours = best(_acting(policy, policy.goal(np.ones(2))))
+    ours = best(_acting(policy, policy.goal(np.ones(2), plan=0)))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:

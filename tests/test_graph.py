@@ -291,22 +291,26 @@ def test_value_iteration_is_dynamic_programming_on_a_line() -> None:
     assert values[places > 53].min() > 0.8 * exact.max()
 
 
+def towards(found: Any, plan: graph_reward.Plan, here: np.ndarray, best: int) -> np.ndarray:
+    return graph_reward.subgoals(found, plan, graph_reward.on_bank(found, plan), here, best)
+
+
 def test_a_potential_is_known_as_one_and_climbed() -> None:
     found = both_ways()
     before, after = labelled(found)
     plan = graph_reward.plan(found, before, after, after[:, 0] - before[:, 0], 0.99)
     assert plan.model == "potential"
     here = np.array([[20.0, 0.0], [40.0, 0.0]], np.float32)
-    assert np.all(graph_reward.subgoals(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
+    assert np.all(towards(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
     down = graph_reward.plan(found, before, after, before[:, 0] - after[:, 0], 0.99)
-    assert np.all(graph_reward.subgoals(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
+    assert np.all(towards(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
 
 
 def test_staying_where_staying_pays() -> None:
     found = both_ways()
     before, after = labelled(found)
     plan = graph_reward.plan(found, before, after, (np.abs(after[:, 0] - 30) <= 4).astype(float), 0.95)
-    assert abs(float(graph_reward.subgoals(found, plan, np.array([[30.0, 0.0]], np.float32), 3)[0, 0]) - 30) < 5
+    assert abs(float(towards(found, plan, np.array([[30.0, 0.0]], np.float32), 3)[0, 0]) - 30) < 5
 
 
 # ---- through a policy ------------------------------------------------------------------------------------------------
@@ -348,6 +352,19 @@ def test_a_reward_is_planned_on_a_graph_that_covers_the_data_and_expresses_it_as
     monkeypatch.setattr(reward_prompts, "POOR_FIT", planned + 0.01)
     monkeypatch.setattr(reward_prompts, "least_squares", lambda x, r: (np.ones(x.shape[1]), planned + 0.02))
     assert isinstance(asked(tiny, "auto"), SkillPrompt), "the graph cannot express it, and a direction can"
+
+
+def test_an_intercept_is_advised_where_a_direction_is_fitted_and_not_where_the_graph_plans(
+    tiny: hilp.FoundationPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_prompts, "OTHER_WAY", 2.0)  # always another way
+    heard = {}
+    for rule in ("skill", "auto"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = tiny.reward(function=lambda s, a, s2: (s2[:, 0] > 5).astype(float), rule=rule)
+        heard[made.kind] = any("pass intercept=True" in str(warning.message) for warning in caught)
+    assert heard == {"skill": True, "graph": False}
 
 
 def test_graph_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ class OfPolicy(Verb):
     """What verbs about a trained policy take."""
 
     run: RunFolder
-    """folder of a run or of a policy"""
+    """folder of a run or of a policy; zoo:maze-large, zoo:large-pixels or zoo:ant-open, which come with hilp; or one of
+    the Hub, hf://USER/NAME, hf://USER/NAME@REVISION"""
 
 
 # ---- data, policies and tasks ----------------------------------------------------------------------------------------
@@ -283,10 +284,11 @@ def reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 def load_policy(run: str | Path) -> "tuple[FoundationPolicy, Path]":
     """A policy and the folder that its rows belong to."""
+    from hilp.policy import places
     from hilp.policy.policy import FoundationPolicy
 
-    folder = runs.find(Path(run))
-    return FoundationPolicy.load(folder), runs.home(folder)
+    place = places.find(run)
+    return FoundationPolicy.load(place.folder), place.home
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def rollout_goals(
         raise HilpError(f"{world.name} cannot tell from a picture whether a goal is reached: give a name or its state")
     to_one = {} if goal is None else {"goal": goal.for_task}
     running = world.episodes(np.random.default_rng(seed), episodes, **to_one)
-    if spec.plan == 0 and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
+    if spec.plan in (0, "auto") and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
         prompt: Any = _by_reward(policy, world, spec, running)
     else:
         prompt = policy.goal(rendering.policy_goals(running), **spec.options())

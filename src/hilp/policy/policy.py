@@ -23,7 +23,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, place_of
 from hilp.learning import methods
-from hilp.policy import artifact
+from hilp.policy import artifact, places
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
 from hilp.prompts import graph
@@ -259,9 +259,11 @@ class FoundationPolicy(PromptablePolicy):
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "FoundationPolicy":
-        """A policy from its folder, or from the folder of the run that trained it."""
+        """A policy from its folder, or from that of the run that trained it; zoo:NAME is one that comes with hilp, and
+        hf://USER/NAME one of the Hub, which is downloaded (pip install 'hilp[hub]'), at a revision with @REVISION.
+        """
         require_own_process()
-        return FoundationPolicy(**artifact.load(path))
+        return FoundationPolicy(**artifact.load(places.find(path).folder))
 
 
 @dataclass(frozen=True)

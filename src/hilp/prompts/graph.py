@@ -12,7 +12,7 @@ such an edge is a guess, and `GraphPlanner.path_info` says so.
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -321,9 +321,10 @@ class GraphPlanner:
         near, apart = nearest(latents, self.landmarks, NEIGHBOURS)
         return near, _shares(undiscounted(apart, self.discount))
 
-    def bank_shares(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`shares` of states of the bank, which were placed before."""
-        return self.placed[states], _shares(self.bank_steps[states])
+    def on_bank(self, columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What landmarks have, each as all states of the bank have it by their `shares`; these were placed before."""
+        weights = _shares(self.bank_steps)
+        return [np.sum(column[self.placed] * weights, axis=1) for column in columns]
 
     # ---- knowing before acting ---------------------------------------------------------------------------------------
 

@@ -81,14 +81,14 @@ class PromptablePolicy(Agent):
         agents = vars(prompt).setdefault(CHUNKS, AgentMemory(step=played, actions=np.float32(0.0)))
         agents.begin(len(batch), actions=self.play * self.spec.action_dim)
         due = agents["step"] >= played
+        due = due if active is None else due & active  # who is not asked plans nothing, and begins when it is
         if due.any():
-            wanted = due if active is None else due & active
-            answer = self._answer(batch, prompt, wanted)[:, : self.play]
+            answer = self._answer(batch, prompt, due)[:, : self.play]
             agents["actions"][due] = answer.reshape(len(batch), -1)[due]
             agents["step"][due] = 0
         else:
             prompt(batch, active=due)
-        at = agents["step"] // self.stride
+        at = np.minimum(agents["step"] // self.stride, self.play - 1)
         agents["step"] += 1
         return agents["actions"].reshape(len(batch), self.play, -1)[np.arange(len(batch)), at]
 
@@ -106,18 +106,19 @@ class PromptablePolicy(Agent):
     def goal(
         self,
         goal_observation: Any,
-        plan: int | str = 0,
+        plan: int | str = "auto",
         best: int = specs.BEST,
         radius: float | None = None,
         goal_dims: Sequence[int] | None = None,
         smooth: float | str = "auto",
     ) -> GoalPrompt:
-        """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
+        """Reach a goal observation. `plan` is "auto", "graph", "midpoints" or a number of midpoint recursions.
 
+        0 heads straight for the goal, as in the paper, where 3 is HILP-Plan.
         "graph" heads for states of the data that are nearest to the goal by way of the graph of the data, and tells
         beforehand what it knows (`path`, `steps`, `support`, `reachable`). "midpoints" recurses until the subgoal is
         within `radius` latent steps; by default a share of phi's horizon. "auto" follows the graph wherever the data
-        shows a way, and midpoints where it does not.
+        shows a way, and midpoints where it does not; it is 0 where a policy has no distances or keeps no states.
 
         goal_dims: the columns of the goal that count, if not all: a place, whatever the posture. A state of the data
         that agrees with the goal in these takes its place. smooth: take the agent to be at the mean of where it was

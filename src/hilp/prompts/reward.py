@@ -98,7 +98,7 @@ def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.G
         policy.require_rule("goal_skill", "has no goal rule" if options.rule == "goal" else "has no reward rule")
     labelled = _labelled(policy, data, function, options.samples, options.seed, whole=True)
     best = int(np.argmax(labelled.rewards))
-    return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
+    return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal(plan=0))
 
 
 def _by_segments(policy: Agent, data: Any, function: Any, options: Reward) -> SkillPrompt:
