@@ -28,7 +28,7 @@ def opened(policy: hilp.FoundationPolicy, environments: list[Any]) -> np.ndarray
     """Which resets end in an open door; of the goal only the door's angle matters."""
     goal = np.array(policy.bank.observations[0])
     goal[ANGLE] = OPEN
-    prompt = policy.goal(goal, goal_dims=[ANGLE])
+    prompt = policy.goal(goal, plan=0, goal_dims=[ANGLE])
     seen = [env.reset(seed=seed)[0] for env, seed in zip(environments, RESETS, strict=True)]
     done = np.zeros(len(environments), bool)
     for _ in range(STEPS):

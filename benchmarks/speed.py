@@ -228,7 +228,7 @@ def act() -> Line:
     core = hilp.export(config, hilp.init(config, spec, jax.random.key(0)))
     data = random_data(5_000)
     policy = FoundationPolicy(config, spec, core, Preparation.of(data, True), Bank.draw(data, 1000, 0))
-    prompt = policy.goal(data.observations[0])
+    prompt = policy.goal(data.observations[0], plan=0)
     observation = data.observations[1]
     policy.act(observation, prompt)
     ours = best(lambda: policy.act(observation, prompt), 300)
@@ -303,6 +303,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "act_plan": acting.act_plan,
     "act_numpy": acting.act_numpy,
     "act_onnx": acting.act_onnx,
+    "act_flow": acting.act_flow,
     "start": acting.start,
     "serve": over_socket.serve,
     "memory": memory,

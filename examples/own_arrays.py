@@ -28,7 +28,7 @@ updates = int(sys.argv[1]) if len(sys.argv) > 1 else 1500
 config = hilp.HILP(dim=8, hidden=(64, 64), actor_hidden=(64, 64), batch=128, lr=1e-3, normalize=True)
 policy = hilp.pretrain(config, data, steps=updates)
 
-go = policy.goal([3.0, -2.0], plan="auto")
+go = policy.goal([3.0, -2.0])
 position = np.zeros(2)
 for _ in range(60):
     position = np.clip(position + 0.2 * policy.act(position, go), -4, 4)

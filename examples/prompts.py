@@ -15,8 +15,8 @@ data = hilp.load("maze-medium", steps=100_000)
 policy = hilp.pretrain(preset.config, data, steps=updates, bank=preset.bank)
 
 start = [1.5, 1.5]
-goal = policy.goal([6.5, 6.5])  # the latent direction of the goal, recomputed at every step
-plan = policy.goal([6.5, 6.5], plan=3)  # the same through midpoints of data states
+goal = policy.goal([6.5, 6.5], plan=0)  # the latent direction of the goal, recomputed at every step
+plan = policy.goal([6.5, 6.5])  # the same to places on the way that the data shows
 earn = policy.reward(data, lambda s, a, s2: s2[:, 1] - s[:, 1])  # any vectorised reward: here, go up
 skill = policy.skill(seed=7)  # a random latent direction
 for name, prompt in {"goal": goal, "plan": plan, "reward": earn, "skill": skill}.items():

@@ -31,7 +31,7 @@ updates = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
 policy = hilp.pretrain(config, data, steps=updates)
 policy.save("runs/robot")
 
-cart, go = np.array([-2.0, -2.0]), policy.goal([2.5, 1.0], plan="auto")
+cart, go = np.array([-2.0, -2.0]), policy.goal([2.5, 1.0])
 for _ in range(80):
     cart = np.clip(cart + 0.02 * policy.act(cart, go), -4, 4)
 print(f"asked for (2.5, 1.0), arrived at ({cart[0]:.1f}, {cart[1]:.1f})")

@@ -18,10 +18,10 @@ from hilp.training.program import drawn_batch
 def emitted(config: Any, data: hilp.Dataset) -> set[str]:
     """The metrics of a method's updates in all its stages, each traced once."""
     method, key = methods.of(config), jax.random.key(0)
-    spec, preparation = Spec.of(data.network_inputs, data.action_dim), Preparation.of(data, config.normalize)
+    spec, preparation = data.network_spec, Preparation.of(data, config.normalize)
     index, _ = sampling.build_index(data.lengths, None)
     observations = jax.tree.map(jnp.asarray, data.network_inputs)
-    shared = {"observations": observations, "actions": jnp.asarray(data.actions)}
+    shared = {"observations": observations, "actions": jax.tree.map(jnp.asarray, data.network_actions)}
     shared |= dict.fromkeys(("rewards", "terminals"), jnp.zeros(data.rows))  # of methods with rewards
     found: set[str] = set()
     for stage in methods.stages(config):

@@ -221,7 +221,7 @@ def test_sums_by_hand(policy: FoundationPolicy) -> None:
     np.testing.assert_allclose((2 * (right + up * 0.5))(x), np.tile(half, (3, 1)), atol=1e-6)
     np.testing.assert_allclose((right + -1 * right)(x), np.tile(RIGHT, (3, 1)))  # nothing is left: the first
     assert len((right + up + right).parts) == 3
-    go = policy.goal([0.0, 4.0])
+    go = policy.goal([0.0, 4.0], plan=0)
     np.testing.assert_allclose((go + right)(np.zeros((1, 2))), [[np.sqrt(0.5)] * 2], atol=1e-6)
     with pytest.raises(TypeError):
         right + 3
@@ -239,7 +239,7 @@ def test_one_after_the_other(policy: FoundationPolicy) -> None:
     path = walk(right.then(-1 * right, until=lambda x: x[:, 0] > 1.5), np.zeros((1, 2)), 6, stride=1.0)
     np.testing.assert_allclose(path[:, 0, 0], [0, 1, 2, 1, 0, -1, -2], atol=1e-5)
     # A goal knows when it is reached: within two steps, here 1.9 of latent distance.
-    path = walk(policy.goal([6.0, 0.0]).then(up), np.zeros((1, 2)), 8, stride=1.0)
+    path = walk(policy.goal([6.0, 0.0], plan=0).then(up), np.zeros((1, 2)), 8, stride=1.0)
     np.testing.assert_allclose(path[-1, 0], [5, 3], atol=1e-5)
     # A demonstration, too; three in a row.
     demo = policy.follow(line((0, 0), (2, 0)))
@@ -296,7 +296,7 @@ def test_a_batch_of_another_size_begins_new_episodes_in_every_prompt(policy: Fou
 def test_prompts_carry_their_specs(policy: FoundationPolicy) -> None:
     right, go = policy.skill(RIGHT), policy.goal([6.0, 1.0], plan=0)
     preferred = policy.prefer([(line((0, 0), (1, 0)), line((0, 0), (0, 1)))])
-    both = [{"kind": "skill", "z": [1.0, 0.0]}, {"kind": "goal"}]
+    both = [{"kind": "skill", "z": [1.0, 0.0]}, {"kind": "goal", "plan": 0}]
     assert right.spec.to_json() == both[0] and policy.skill(seed=3).spec.to_json() == {"kind": "skill", "seed": 3}
     assert preferred.spec.to_json() == {"kind": "prefer"}
     assert (right + 0.5 * go).spec.to_json() == {"kind": "sum", "parts": [[1.0, both[0]], [0.5, both[1]]]}
@@ -445,7 +445,7 @@ def test_asking_from_the_shell(tiny_run: Path, tiny_data_folder: Path, run: Any,
     assert 0 <= facts["preferences explained"] <= 1
     mixed = told("--goal", "6.5,1.5", "--plan", 0, "--add", f"0.5:{like_file}", "--steps", 1, "--start", "1.5,1.5")
     policy = hilp.FoundationPolicy.load(tiny_run)
-    both = policy.goal([6.5, 1.5]) + 0.5 * policy.load_prompt(like_file)
+    both = policy.goal([6.5, 1.5], plan=0) + 0.5 * policy.load_prompt(like_file)
     np.testing.assert_allclose(mixed["z"], both(np.array([[1.5, 1.5]], np.float32))[0], atol=1e-5)
     tour = tmp_path / "tour.safetensors"
     told("--load", like_file, "--then", walk_file, "--until", "x > 4 or y > 4", "--steps", 4, "--save", tour)

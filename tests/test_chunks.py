@@ -251,6 +251,17 @@ def test_agents_of_a_batch_play_their_own(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(policy.act(path[2], goal), chunks[2][:, 0], rtol=1e-5)
 
 
+def test_who_is_not_asked_begins_when_it_is() -> None:
+    """Its chunk is not what the actor would have answered without a plan, rows ago."""
+    policy = untrained("hilp", chunk=3)
+    goal, path = policy.goal(DATA.observations[30], plan=1), DATA.observations[:6].reshape(3, 2, 3)
+    for seen in path[:2]:
+        policy.act(seen, goal, active=np.array([True, False]))
+    wanted = chunks_of(policy, path[2], goal)[1]
+    acted = policy.act(path[2], goal, active=np.array([False, True]))
+    np.testing.assert_allclose(acted[1], wanted[0], rtol=1e-5)
+
+
 def test_prompts_of_prompts_begin_anew_too() -> None:
     policy = untrained("hilp", chunk=3)
     both = policy.goal(DATA.observations[30]) + 0.5 * policy.goal(DATA.observations[50])

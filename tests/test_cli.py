@@ -39,6 +39,23 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert done.stdout.startswith(("usage: hilp", "hilp ")) and done.stderr == ""
 
 
+def test_ctrl_c_while_modules_are_imported_is_one_line() -> None:
+    """An import that is cut short can raise anything; here it would be swallowed."""
+    code = """
+import contextlib, os, signal, sys
+from hilp import cli
+def imports(verb):
+    with contextlib.suppress(BaseException):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(10**5))
+    print("went on")
+cli.flags_of = imports
+cli.main(["map"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hilp: stopped\n")
+
+
 def test_help_names_every_verb(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
@@ -87,9 +104,9 @@ def test_help_of_a_verb(verb: str) -> None:
     "verb", ["quickstart", "pretrain", "prompt", "evaluate", "play", "serve", "data", "data inspect", "--help"]
 )
 def test_help_of_the_main_verbs_fits_one_screen(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     lines = help_of(verb, "--help").splitlines()
-    assert len(lines) <= 45 and max(map(len, lines)) <= 120
+    assert len(lines) <= (45 if verb == "serve" else 40) and max(map(len, lines)) <= 120
 
 
 def test_help_says_a_default_once_and_most_used_flags_first() -> None:
@@ -653,19 +670,3 @@ def test_a_file_that_cannot_be_run_is_one_line(line: str, refused: Callable[...,
     (tmp_path / "own.py").write_text(line)
     words = ["--task", tmp_path / "own.py:make", "--out", tmp_path / "out"]
     assert "own.py cannot be run" in refused("data", "collect", *words)
-
-
-def test_an_interrupt_while_modules_are_read_ends_the_command() -> None:
-    """Python drops one there that is raised."""
-    code = """
-import os, signal, sys
-class Interrupts:
-    def find_spec(name, *_):
-        if name == "jax":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Interrupts)
-from hilp.cli import main
-sys.exit(main(["evaluate", "nosuch"]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "hilp: stopped\n")

@@ -194,7 +194,7 @@ MISTAKES = {
     "flat": ({**walk(), "observations": np.zeros(ROWS)}, r"observations are \(29,\), but must be 2-D"),
     "a scalar": ({**walk(), "observations": 3.0}, r"observations are \(\), but must be 2-D"),
     "no columns": ({**walk(), "observations": np.zeros((ROWS, 0))}, "there are no numbers in a row"),
-    "discrete actions": ({**walk(), "actions": np.zeros(ROWS, int)}, "needs continuous actions"),
+    "flat actions": ({**walk(), "actions": np.zeros(ROWS)}, r"actions are \(29,\), but must be 2-D"),
     "actions amiss": ({**walk(), "actions": np.zeros((10, 2))}, "29 observations but 10 actions in 5 episodes"),
     "extra amiss": ({**walk(), "rewards": np.zeros(4)}, r"extra column 'rewards' is \(4,\), but there are 29"),
     "extra words": ({**walk(), "task": np.array(["a"] * ROWS)}, "extra column 'task' is not numbers"),

@@ -447,7 +447,7 @@ def test_minari_dict_observations_by_named_keys(minari_store, monkeypatch):
     assert images.observations.dtype == np.uint8 and images.observation_dim == 48 and not images.extras
 
 
-def test_minari_with_discrete_actions_is_refused(minari_store):
+def test_minari_with_discrete_actions_says_how_many(minari_store):
     import minari
     from gymnasium.spaces import Box, Discrete
     from minari.data_collector.episode_buffer import EpisodeBuffer
@@ -463,8 +463,8 @@ def test_minari_with_discrete_actions_is_refused(minari_store):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         minari.create_dataset_from_buffers("d-v0", [buffer], observation_space=space, action_space=Discrete(3))
-    with pytest.raises(HilpError, match="hilp needs continuous actions, not discrete ones"):
-        hilp.load("d-v0")
+    data = hilp.load("d-v0")
+    assert data.choices == 3 and data.actions.dtype == np.uint8
 
 
 def test_minari_never_builds_the_simulator_a_file_names(minari_store):

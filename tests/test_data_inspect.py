@@ -148,7 +148,7 @@ def test_actions_at_their_limits_resting_or_discrete():
     arrays["actions"] = np.clip(arrays["actions"] * 10, -1, 1)
     assert "column 0: 9" in warned(inspect(arrays), "most actions are at their smallest or largest value")
     arrays["actions"] = np.sign(arrays["actions"])
-    assert "encode discrete ones" in warned(inspect(arrays), "all actions are whole numbers")
+    assert "number them in one column" in warned(inspect(arrays), "all actions are whole numbers")
     arrays["actions"] = walk(LONG)["actions"] * [0.01, 0.0]
     report = inspect(arrays)
     assert "columns 1" in warned(report, "action columns never change")

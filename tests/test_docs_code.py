@@ -25,6 +25,7 @@ import pytest
 import hilp
 import serving
 from hilp import cli
+from hilp.training import auto_config
 
 ROOT = Path(__file__).parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))}
@@ -87,7 +88,7 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def read(line: str) -> None:
         with pytest.raises(Parsed):
-            cli._main(shlex.split(line, comments=True)[1:])
+            cli._command(shlex.split(line, comments=True)[1:])
 
     return read
 
@@ -130,7 +131,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         builtin = isinstance(source, str) and source.startswith("maze-") and not Path(source).exists()
         return load(source, *args, **options, **({"steps": TRANSITIONS} if builtin else {}))
 
-    def pretrain_few(config: Any, data: Any, *, steps: int, **rest: Any) -> Any:
+    def pretrain_few(config: Any, data: Any, *, steps: int | None = None, **rest: Any) -> Any:
+        if isinstance(config, str):
+            config = auto_config.usual(config, data)[0].config
         names = {field.name for field in fields(config)}
         config = replace(config, **{name: value for name, value in NETWORKS.items() if name in names})
         rest["bank"] = least(rest.get("bank"), CUT["bank"])

@@ -289,8 +289,13 @@ def test_the_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
             shown.show([three[0]])
         assert shown.counts() == "0 done, 1 running, 1 waiting, 1 failed"
         assert shown.time_left().startswith("ETA 0:00:0")
+        shown.update(three[2], "failed")
+        (tmp_path / "out" / "1" / "metrics.jsonl").write_text('{"step": 100}\n')
+        time.sleep(0.01)
+        shown.show([three[0]])
+        assert shown.time_left() == "all updates are done, cells evaluate", "and no ETA of 0"
         shown.update(three[0], "done")
-        assert shown.counts() == "1 done, 0 running, 1 waiting, 1 failed"
+        assert shown.counts() == "1 done, 0 running, 0 waiting, 2 failed"
     said = capsys.readouterr().err
     assert "cell [1]" in said and "50/100" in said and "no such thing" in said
 

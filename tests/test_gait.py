@@ -9,9 +9,10 @@ import pytest
 
 import hilp
 from hilp.cli import main
-from hilp.data.gait import stride_rows
+from hilp.data.gait import stride_rows, walks
 from hilp.learning import configs
 from hilp.training import auto_config
+from hilp.training.options import TrainOptions
 
 
 def walker(period: int, legs: int, places: int = 2, rows: int = 400) -> hilp.Dataset:
@@ -30,7 +31,7 @@ def walker(period: int, legs: int, places: int = 2, rows: int = 400) -> hilp.Dat
 
 @pytest.mark.parametrize(("period", "rows"), [(8, 10), (13, 10), (26, 20), (38, 30), (200, None)])
 def test_a_stride_is_as_long_as_it_takes_to_swing_back(period: int, rows: int | None) -> None:
-    assert stride_rows(walker(period, legs=4)) == rows
+    assert stride_rows(walker(period, legs=4)) == walks(walker(period, legs=4)) == rows
 
 
 def test_what_drifts_alone_does_not_walk() -> None:
@@ -55,6 +56,34 @@ def test_a_stride_is_not_subsampled_whatever_k_is() -> None:
         assert found.data.stride in (None, 1) and found.config.k == 20
 
 
+def test_a_pendulum_swings_and_does_not_walk() -> None:
+    world, rng = pytest.importorskip("gymnasium").make("Acrobot-v1"), np.random.default_rng(0)
+    seen = np.concatenate(
+        [[world.reset(seed=n)[0]] + [world.step(rng.integers(3))[0] for _ in range(150)] for n in range(30)]
+    )
+    data = hilp.Dataset(seen, rng.uniform(-1, 1, (len(seen), 1)).astype(np.float32), np.full(30, 151), name="acrobot")
+    assert stride_rows(data) == 10 and walks(data) is None
+    assert auto_config.method_for(data) == ("hilp", None)
+
+
+@pytest.mark.parametrize("period", [10, 14, 26])
+def test_an_arm_that_does_one_thing_again_and_again_does_not_walk(period: int) -> None:
+    """Joints go to a place that is drawn anew and back, a hand closes, and what it holds is somewhere else then."""
+    rng, cycles = np.random.default_rng(0), 400 // period
+    lift = np.sin(np.pi * np.arange(period) / period)[:, None] ** 2
+    closed = (np.arange(period) < period / 2)[:, None]
+    seen = []
+    for _ in range(10 * cycles):
+        here, there = rng.uniform(-1, 1, (2, 6))
+        seen.append(
+            np.concatenate([0.2 * here + lift * (1 + 0.2 * there), closed, np.where(closed, here, there)[:, :3]], 1)
+        )
+    observed = np.concatenate(seen).astype(np.float32)
+    acted = rng.uniform(-1, 1, (len(observed), 2)).astype(np.float32)
+    data = hilp.Dataset(observed, acted, np.full(10, cycles * period), name="arm")
+    assert stride_rows(data) is not None and walks(data) is None
+
+
 def test_short_episodes_and_pictures_do_not_walk() -> None:
     data = walker(8, legs=4, rows=9)
     assert stride_rows(data) is None
@@ -62,17 +91,33 @@ def test_short_episodes_and_pictures_do_not_walk() -> None:
     assert stride_rows(hilp.Dataset(pictures, data.actions, data.lengths, name="p")) is None
 
 
+def test_pretrain_in_python_takes_a_name() -> None:
+    data = walker(8, legs=4, rows=40)
+    policy = hilp.pretrain("nearest", data, bank=5, steps=2, quiet=True)
+    assert policy.method == "nearest" and policy.provenance.steps == 2 and len(policy.bank) == 5
+    with pytest.raises(hilp.HilpError, match="gc-bc"):
+        hilp.pretrain("gc-bd", data)
+    with pytest.raises(hilp.HilpError, match="steps"):
+        hilp.pretrain("auto", data, steps=0)
+    with pytest.raises(hilp.HilpError, match="with keywords"):
+        hilp.pretrain("auto", data, TrainOptions(steps=1))
+
+
 def test_pretrain_takes_hindsight_for_bodies_that_walk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = walker(26, legs=4)
-    assert auto_config.method_for(data)[0] == "hindsight"
+    preset, _, found = auto_config.usual("auto", data)  # as `hilp.pretrain("auto", data)` in Python
+    assert preset == hilp.preset("hindsight", "laptop") and found == {
+        "steps": preset.steps,
+        "bank": preset.bank,
+        "validation": 0.0,
+    }
+    assert auto_config.usual("auto", data, before={"method": "gc-bc"})[0] == hilp.preset("gc-bc", "laptop")
     data.save(tmp_path / "data")
     words = ["pretrain", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "run")]
     sizes = ["--set", "dim=4", "hidden=8", "actor_hidden=8", "batch=8"]
     assert main([*words, *sizes, "--steps", "2"]) == 0
     told = capsys.readouterr().err
-    assert (
-        "swing back within 20 rows, as in a body that walks: trained with hindsight (--method hilp overrules)" in told
-    )
+    assert "swing back within 20 rows and others get on, as in a body that walks: trained with hindsight" in told
     assert "skills sum up 20 rows" in told
     policy = hilp.FoundationPolicy.load(tmp_path / "run")
     assert policy.method == "hindsight" and policy.config.k == 20 and policy.stride == 1

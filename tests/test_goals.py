@@ -95,7 +95,7 @@ def test_one_goal_for_all_episodes(tiny: hilp.FoundationPolicy) -> None:
     assert [row["spec"]["goal"] for row in rows] == ["x=1.5,y=1.5"] * 2
     assert all(files.check(dict(row), "row") for row in rows)
     others = hilp.evaluate(tiny, world, plan=0, episodes=4)
-    assert others[0]["spec"] == {"kind": "goal"} and "by_goal" not in others[0]
+    assert others[0]["spec"] == {"kind": "goal", "plan": 0} and "by_goal" not in others[0]
     assert len(files.latest([*rows, *others])) == 3  # a page does not mix them
     with pytest.raises(hilp.HilpError, match="plan is short for prompts"):
         hilp.evaluate(tiny, world, Goal("row:3"), plan=())

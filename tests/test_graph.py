@@ -164,6 +164,32 @@ def test_a_policy_without_a_bank_says_so(tiny: hilp.FoundationPolicy, change: An
         empty.goal(tiny.bank.observations[0], plan="graph")
 
 
+def test_a_landmark_at_a_one_way_door_is_no_way_back() -> None:
+    """At 20 a line can be walked to the right only; the way back takes 60 steps more, which no walk here shows.
+
+    The landmark at the door has both sides around it: walks reach it from the right, and leave it to the left.
+    """
+    walk, left, right = line(41), line(21), line(21, start=20.0)
+    walks = [walk, *[left, left[::-1]] * 3, *[right, right[::-1]] * 3]
+    columns = np.concatenate(walks), np.array([len(one) for one in walks])
+    drawn = graph.build(walk, *columns, DISCOUNT)
+
+    def distance(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        back = (here[..., 0] > 20) & (there[..., 0] <= 20)
+        return np.asarray(discounted(np.abs(there - here)[..., 0] + 60.0 * back, DISCOUNT), np.float32)
+
+    found = GraphPlanner(drawn, planning.DirectedMidpoints(walk, distance), DISCOUNT, graph.by_scipy)
+    blind = GraphPlanner(drawn, planning.Midpoints(walk), DISCOUNT, graph.by_scipy)
+    near, far = walk[2], walk[38]
+    assert steps_between(blind, far, near) == pytest.approx(36, rel=0.2)  # two edges that were seen, put together
+    assert steps_between(found, far, near) == pytest.approx(36 + 60)
+    assert steps_between(found, near, far) == pytest.approx(steps_between(blind, near, far), rel=0.05)
+    here, goal = walk[[23]], walk[[2]]
+    for one, most in ((blind, 20.0), (found, 40.0)):  # what is near by phi alone lies behind the door
+        heads_for = one.subgoals(here, goal, one.to_goals(goal), 3, one.stuck(), np.arange(1))[0, 0]
+        assert (heads_for <= 20.0) == (most == 20.0)
+
+
 # ---- certificates ----------------------------------------------------------------------------------------------------
 
 
@@ -291,22 +317,26 @@ def test_value_iteration_is_dynamic_programming_on_a_line() -> None:
     assert values[places > 53].min() > 0.8 * exact.max()
 
 
+def towards(found: Any, plan: graph_reward.Plan, here: np.ndarray, best: int) -> np.ndarray:
+    return graph_reward.subgoals(found, plan, graph_reward.on_bank(found, plan), here, best)
+
+
 def test_a_potential_is_known_as_one_and_climbed() -> None:
     found = both_ways()
     before, after = labelled(found)
     plan = graph_reward.plan(found, before, after, after[:, 0] - before[:, 0], 0.99)
     assert plan.model == "potential"
     here = np.array([[20.0, 0.0], [40.0, 0.0]], np.float32)
-    assert np.all(graph_reward.subgoals(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
+    assert np.all(towards(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
     down = graph_reward.plan(found, before, after, before[:, 0] - after[:, 0], 0.99)
-    assert np.all(graph_reward.subgoals(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
+    assert np.all(towards(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
 
 
 def test_staying_where_staying_pays() -> None:
     found = both_ways()
     before, after = labelled(found)
     plan = graph_reward.plan(found, before, after, (np.abs(after[:, 0] - 30) <= 4).astype(float), 0.95)
-    assert abs(float(graph_reward.subgoals(found, plan, np.array([[30.0, 0.0]], np.float32), 3)[0, 0]) - 30) < 5
+    assert abs(float(towards(found, plan, np.array([[30.0, 0.0]], np.float32), 3)[0, 0]) - 30) < 5
 
 
 # ---- through a policy ------------------------------------------------------------------------------------------------
@@ -348,6 +378,19 @@ def test_a_reward_is_planned_on_a_graph_that_covers_the_data_and_expresses_it_as
     monkeypatch.setattr(reward_prompts, "POOR_FIT", planned + 0.01)
     monkeypatch.setattr(reward_prompts, "least_squares", lambda x, r: (np.ones(x.shape[1]), planned + 0.02))
     assert isinstance(asked(tiny, "auto"), SkillPrompt), "the graph cannot express it, and a direction can"
+
+
+def test_an_intercept_is_advised_where_a_direction_is_fitted_and_not_where_the_graph_plans(
+    tiny: hilp.FoundationPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_prompts, "OTHER_WAY", 2.0)  # always another way
+    heard = {}
+    for rule in ("skill", "auto"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = tiny.reward(function=lambda s, a, s2: (s2[:, 0] > 5).astype(float), rule=rule)
+        heard[made.kind] = any("pass intercept=True" in str(warning.message) for warning in caught)
+    assert heard == {"skill": True, "graph": False}
 
 
 def test_graph_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def of_kind(**spaces_: Any) -> Any:
         (lambda: tasks.make("gym:Pendlum-v1"), "no Gymnasium environment .*did you mean 'gym:Pendulum-v1'"),
         (lambda: tasks.make("gym:Qqqqqq-v0"), "pprint_registry"),
         (lambda: tasks.make("gym:no spaces"), "no Gymnasium environment"),
-        (lambda: tasks.make("gym:CartPole-v1"), r"actions of the kind Discrete\(2\): hilp acts in a Box"),
+        (lambda: hilp.gym_task(of_kind(action_space=gymnasium.spaces.MultiBinary(2))), "of the kind MultiBinary"),
         (lambda: tasks.make("gym:no_such_module:Env-v0"), "cannot be imported.*PYTHONPATH"),
         (lambda: tasks.make("gym:Pendulum-v1?g"), "key=value&key=value"),
         (lambda: tasks.make("gym:Pendulum-v1?nonsense=3"), "cannot be made"),

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from hilp import cli, runs
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.evaluation import explain, held_out, rows
-from hilp.training import loop, options, progress
+from hilp.training import auto_config, loop, options, progress
+from hilp.training.options import TrainOptions
 
 SMALL = hilp.HILP(
     dim=4, hidden=(32, 32), actor_hidden=(32, 32), batch=128, lr=3e-3, phi_discount=0.95, goal_discount=0.95,
@@ -200,6 +203,19 @@ def test_a_run_that_ends_while_phi_moves_says_so(
     assert policy.provenance.moving is not None and policy.provenance.moving > loop.MOVING
     assert "phi still moves" in capsys.readouterr().err
     assert hilp.FoundationPolicy.load(tmp_path / "run").provenance.moving == policy.provenance.moving
+
+
+@pytest.mark.parametrize(("minutes", "advised"), [(None, "--steps 20"), (3.0, "--resume and more --minutes")])
+def test_a_run_that_the_clock_ends_is_advised_more_of_it(minutes: float | None, advised: str) -> None:
+    watched: Any = SimpleNamespace(change=0.5, _run=SimpleNamespace(options=TrainOptions(steps=10, minutes=minutes)))
+    told = loop.Convergence.still_moving(watched, 10)
+    assert told is not None and advised in told and ("--steps" in told) == (minutes is None)
+
+
+def test_a_config_in_run_json_that_is_none_is_said(tmp_path: Path) -> None:
+    data, config = hilp.load(carts(episodes=10)), replace(SMALL, phi_discount="auto")
+    with pytest.raises(HilpError, match=r"the config in run\.json is no config, but 5"):
+        auto_config.resolve(config, data, {"config": 5})
 
 
 def test_the_clock_tells_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def quietly(make: Callable[[], Any]) -> Any:
 
 def test_a_goal_is_the_unit_direction_to_its_latent(tiny: hilp.FoundationPolicy) -> None:
     x = observations()
-    z = tiny.goal(GOAL)(x)
+    z = tiny.goal(GOAL, plan=0)(x)
     np.testing.assert_allclose(z, unit(tiny.encode(np.float32(GOAL)) - tiny.encode(x)), atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-5)
 
@@ -69,6 +69,10 @@ def test_auto_is_the_graph_where_there_is_one_and_midpoints_where_not(tiny: hilp
     np.testing.assert_array_equal(tiny.goal(GOAL, plan="auto")(x), tiny.goal(GOAL, plan="graph")(x))
     chosen = tiny.goal(GOAL, plan="auto", radius=1.5)(x)
     np.testing.assert_array_equal(chosen, tiny.goal(GOAL, plan="midpoints", radius=1.5)(x))
+    np.testing.assert_array_equal(
+        tiny.goal(GOAL)(x), tiny.goal(GOAL, plan="graph")(x), "the default, as of the commands"
+    )
+    assert change(tiny, bank=tiny.bank.subsample(0, 0)).goal(GOAL).plan == 0, "nothing to plan with"
     earlier = change(tiny, graph=None)
     np.testing.assert_array_equal(earlier.goal(GOAL, plan="auto")(x), earlier.goal(GOAL, plan="midpoints")(x))
 
@@ -102,7 +106,8 @@ def test_auto_needs_to_know_how_far_distances_reach(tiny: hilp.FoundationPolicy,
 
     policy = change(tiny, core=Silent(tiny.core, 8))
     with pytest.raises(hilp.PromptUnsupported, match=r"does not say how far its distances reach.*radius"):
-        policy.goal(GOAL, plan="auto")
+        policy.goal(GOAL, plan="midpoints")
+    assert policy.goal([GOAL]).plan == 0
     with pytest.raises(hilp.PromptUnsupported, match="how far"):
         _ = policy.discount
     assert policy.goal(GOAL, plan="auto", radius=2.0)(observations()).shape == (7, 8)
@@ -122,7 +127,11 @@ def test_goals_one_for_all_or_one_each(tiny: hilp.FoundationPolicy) -> None:
 def test_inactive_rows_are_not_planned(tiny: hilp.FoundationPolicy) -> None:
     x = observations()
     active = np.array([1, 0, 1, 0, 0, 1, 0], bool)
-    some, planned, plain = tiny.goal(GOAL, plan=2)(x, active=active), tiny.goal(GOAL, plan=2)(x), tiny.goal(GOAL)(x)
+    some, planned, plain = (
+        tiny.goal(GOAL, plan=2)(x, active=active),
+        tiny.goal(GOAL, plan=2)(x),
+        tiny.goal(GOAL, plan=0)(x),
+    )
     np.testing.assert_allclose(some[active], planned[active], atol=1e-4)
     np.testing.assert_allclose(some[~active], plain[~active], atol=1e-4)
     assert tiny.goal(GOAL, plan=2)(x, active=np.zeros(7, bool)).shape == (7, 8)

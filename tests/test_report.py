@@ -251,6 +251,12 @@ def training(metrics: list[dict[str, Any]]) -> Any:
     return next(iter(page._training(metrics)), None)
 
 
+def test_a_held_out_actor_loss_is_not_said_to_be_better_when_it_is_lower() -> None:
+    told = training([{"step": 1, "actor_loss": 1.0, "validation_actor_loss": 2.0, "phi_loss": 1.0}])
+    assert "lower is not better" in told.text
+    assert training([{"step": 1, "actor_loss": 1.0, "validation_phi_loss": 2.0}]).text == ""
+
+
 def test_a_page_of_odd_losses() -> None:
     assert training([]) is None and training([{"step": 1, "success": 0.5, "validation_phi_loss": 1.0}]) is None
     values = (1e308, -1e308, float("inf"), float("nan"), 1e-320)

@@ -43,7 +43,7 @@ def test_specs_go_to_json_and_back(spec: Any) -> None:
 
 
 def test_defaults_are_left_out() -> None:
-    assert Goal().to_json() == {"kind": "goal"}
+    assert Goal().to_json() == {"kind": "goal", "plan": "auto"}, "but for the plan"
     assert Reward("run", rule="skill").to_json() == {"kind": "reward", "reward": "run", "rule": "skill"}
 
 
@@ -146,7 +146,7 @@ def test_titles_tell_options_apart() -> None:
 
 def test_arrays_go_to_json() -> None:
     places = np.float32([[6.5, 1.5], [7.5, 2.5]])
-    assert Goal(places[0]).to_json() == {"kind": "goal", "goal": [6.5, 1.5]}
+    assert Goal(places[0]).to_json() == {"kind": "goal", "goal": [6.5, 1.5], "plan": "auto"}
     assert Follow(places).to_json()["trajectory"] == places.tolist()
 
 

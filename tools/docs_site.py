@@ -22,7 +22,8 @@ import import_graph
 from hilp.play.page import without_server
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md",
+         "SECURITY.md": "security.md"}  # fmt: skip
 
 
 def on_files(files: Files, *, config: Any) -> Files:

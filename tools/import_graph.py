@@ -25,7 +25,7 @@ _LEARNED = (*_BASE, "data", "learning", "presets", "prompts", "policy", "trainin
 _KNOWN = (*_LEARNED, "tasks", "collectors")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_BASE, _BASE),
-    "data": ("errors", "plugins", "storage", "trees", "versions"),
+    "data": ("errors", "plugins", "spec", "storage", "trees", "versions"),
     "learning": (*_BASE, "data"),
     "presets": (*_BASE, "data", "learning"),
     "prompts": ("errors", "spec", "trees", "storage", "data"),  # the exported runtime is a copy of this folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,12 @@ def quickstart(rows: list[Row]) -> Table:
     return [["prompt", f"mean of {len(rows)} seeds", "lowest to highest", "R²"], *summary(rows)]
 
 
+def vectors(machine: dict[str, Any]) -> str:
+    """The instructions of a processor, or those that it was told to do with."""
+    told = re.search("max_isa=([A-Z0-9_]+)", machine["settings"].get("XLA_FLAGS", ""))
+    return f"{told[1].lower()} by settings" if told else str(machine["vectors"])
+
+
 def quickstarts() -> Table:
     """The same of each maze and kind of machine, side by side."""
     groups = grouped(
@@ -146,7 +153,7 @@ def quickstarts() -> Table:
         lambda row: ", ".join(
             [
                 row["task"].removeprefix("maze-"),
-                *([row["machine"]["vectors"]] if "machine" in row else []),
+                *([vectors(row["machine"])] if "machine" in row else []),
                 *([] if row["config"].get("lived") else ["lived 0"]),
             ]
         ),
@@ -156,6 +163,25 @@ def quickstarts() -> Table:
     cells = [[f"{one[name][1]} ({one[name][2]})" if name in one else "" for one in found.values()] for name in lines]
     head = [f"{name} ({len(rows)} seeds)" for name, rows in groups.items()]
     return [["prompt", *head], *([name, *own] for name, own in zip(lines, cells, strict=True))]
+
+
+def maze_methods() -> Table:
+    """Methods in the mazes that data walks to goals in; those of hilp are in the table of data and plans, too."""
+    rows = [row for row in runs("goals-graph", "goals") if data(row).endswith("navigate") and row["plan"] != "graph"]
+    return grid("method", rows, planned, data)
+
+
+def zoo() -> Table:
+    """Policies of the zoo by prompts: as they are shipped, and, where that differs, as they were trained."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in kept("zoo"):
+        place = row["command"].split()[2]
+        shipped = place.startswith("zoo:")
+        name = f"`zoo:{place.removeprefix('zoo:' if shipped else 'runs/zoo/')}`"
+        asked = plan(row) if row["prompt"] == "goal" else f"reward {row['reward']}"
+        score = f"{row['score']:.0f}" if row["metric"] == "return" else f"{100 * row['score']:.0f}%"
+        found.setdefault((name, asked), ["", ""])[not shipped] = score
+    return [["policy", "prompt", "as it comes", "before"], *([*names, *cells] for names, cells in found.items())]
 
 
 def own_maps() -> Table:
@@ -283,6 +309,31 @@ def gymnasium() -> Table:
     return flat(["task", "prompt", "score", "random actions"], kept("gym"), show)
 
 
+def rooms() -> Table:
+    """MiniGrid's rooms: goals reached with and without a plan, the mean over seeds and each of them."""
+
+    def show(own: list[Row]) -> list[str]:
+        each = ", ".join(f"{100 * row['score']:.0f}" for row in own)
+        random = spread([100 * row["random"] for row in own])
+        return [own[0]["data"], plan(own[0]), scores(own), each, random]
+
+    lines = [show(own) for own in grouped(kept("discrete"), lambda row: (row["data"], row["plan"])).values()]
+    return [["data", "prompt", "100 x success", "seeds", "random actions"], *lines]
+
+
+def classic_control() -> Table:
+    """What environments pay under a reward prompt, the mean over seeds and each of them."""
+
+    def show(own: list[Row]) -> list[str]:
+        each = ", ".join(f"{row['score']:.0f}" for row in own)
+        minutes = f"{np.mean([row['core_minutes'] for row in own]):.1f}"
+        scored = spread([row["score"] for row in own])
+        return [own[0]["task"], f"`{own[0]['reward']}`", scored, each, f"{own[0]['random']:.0f}", minutes]
+
+    lines = [show(own) for own in grouped(kept("classic-control"), lambda row: row["task"]).values()]
+    return [["task", "prompt", "return", "seeds", "random actions", "core-minutes"], *lines]
+
+
 def arm() -> Table:
     rows = kept("arm")
     ways = list(rows[0]["results"])
@@ -318,14 +369,14 @@ def speed() -> Table:
 TABLES: dict[str, Callable[[], Table]] = {
     "quickstart": lambda: quickstart([row for row in kept("quickstart") if row["task"] == "maze-large"]),
     "quickstarts": quickstarts,
-    "maze methods": lambda: goals("goals"),
+    "maze methods": maze_methods,
     "maze data": lambda: grid("data", runs("goals-graph"), lambda row: data(row) + label(row)[4:], plan),
+    "zoo": zoo,
     "own maps": own_maps,
     "one-way doors": one_way,
     "dimension": dimension,
     "ablation": ablation,
     "antmaze": lambda: goals("goals-antmaze-seeds", "goals-antmaze-smooth"),
-    "antmaze preset": lambda: goals("goals-antmaze"),
     "ogbench mazes": lambda: ogbench("goals-ogbench"),
     "ogbench arms": lambda: ogbench("goals-ogbench-arms"),
     "ogbench scripts": ogbench_scripts,
@@ -339,6 +390,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "bodies": bodies,
     "door": door,
     "gymnasium": gymnasium,
+    "rooms": rooms,
+    "classic control": classic_control,
     "arm": arm,
     "speed": speed,
 }

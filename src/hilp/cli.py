@@ -16,7 +16,7 @@ import threading
 import traceback
 import typing
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hilp.errors import TRACEBACK, HilpError, TrainingDiverged, TrainingStopped, nearest, say, users_mistake
@@ -34,6 +34,8 @@ VERBS = {  # in the order a new user meets them
     "map": "draw the latent space next to the plan of the task",
     "report": "one self-contained HTML page about a run",
     "export": "write a policy for robots that have numpy, or an ONNX runtime, alone",
+    "push": "publish a policy on the Hugging Face Hub, with a card made from its run",
+    "pull": "download a policy from the Hub to a folder of your own",
     "bench rewards": "train methods side by side and prompt each with the rewards of a task: zero-shot RL",
     "bench goals": "train methods side by side and send each to the goals of a task: goal-conditioned RL",
     "bench hierarchy": "train skills and a high level over them side by side, for one sparse reward: hierarchical RL",
@@ -44,7 +46,12 @@ VERBS = {  # in the order a new user meets them
 }
 
 # Others have files of their name.
-FILES = {"hierarchy": "pretrain", **dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views")}
+FILES = {
+    "hierarchy": "pretrain",
+    "push": "hub",
+    "pull": "hub",
+    **dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views"),
+}
 
 HELP = """usage: hilp VERB [options]
 
@@ -68,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            code = _main(words)
+            with _ends_at_once():
+                command = _command(words)
+            code = 0 if command is None else int(command() or 0)
         sys.stdout.flush()  # here, where a closed pipe or a full disk can still be reported
         return code
     except BaseException as error:
@@ -122,22 +131,42 @@ def _forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _main(words: list[str]) -> int:
+@contextlib.contextmanager
+def _ends_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process then and there: an import that is cut short can raise anything, or nothing at all."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        os.write(2, b"hilp: stopped\n")
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _command(words: list[str]) -> Callable[[], int | None] | None:
+    """The verb that the words ask for, with all that it imports; None where they ask for help, which is printed."""
     if words[:1] == ["help"] and len(words) > 1:  # as git has it
         words = [*words[1:], "--help"]
     first, second = [*words, *ASK[:2]][:2]
     if first in (*ASK, "help"):
         print(HELP.format(verbs=_listed(VERBS)), end="")
-        return 0
+        return None
     if first in ("-V", "--version", "version"):
         from importlib.metadata import version
 
         print(f"hilp {version('hilp')}")
-        return 0
+        return None
     family = {name: what for name, what in VERBS.items() if name.startswith(f"{first} ")}
     if family and second in ASK:
         print(f"usage: hilp {first} VERB [options]\n\n{_listed(family)}")
-        return 0
+        return None
     verb = f"{first} {second}" if family else first
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
@@ -146,28 +175,11 @@ def _main(words: list[str]) -> int:
         from hilp.commands import help
 
         print(help.text(flags, verb, everything="--help-all" in asked), end="")
-        return 0
-    command = _parse(flags, verb, words)
-    _read_all()
-    return int(command() or 0)
-
-
-def _read_all() -> None:
-    """Read what is imported WhenUsed, before there are threads.
-
-    Python drops an interrupt that comes while it asks a lazy module for its spec, and goes on with half of the module,
-    so Ctrl-C ends the process here.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    ends = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
-    if ends:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(_ended("stopped", 130)))
-    try:
-        for name in [name for name in sys.modules if name.startswith("hilp.")]:
-            sys.modules[name].__doc__  # noqa: B018
-    finally:
-        if ends:
-            signal.signal(signal.SIGINT, before)
+        return None
+    command: Callable[[], int | None] = _parse(flags, verb, words)
+    for name in [name for name in sys.modules if name.startswith("hilp.")]:
+        sys.modules[name].__doc__  # noqa: B018  # reads what is imported WhenUsed, before there are threads
+    return command
 
 
 def _listed(verbs: dict[str, str]) -> str:

@@ -2,6 +2,7 @@
 
     from hilp.testing import check_method, check_task
     check_method(my_method.Config(batch=32, ...))       # raises AssertionError with what is wrong
+    check_method(my_method.Config(batch=32, ...), choices=3)  # the same on data with three discrete actions
     check_task(my_task)                                 # a task, or its name
 
 A check of a method takes a config with small networks and a small batch. docs/add-a-method.md says how a method is
@@ -24,7 +25,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.rewards import Extras, apply_reward
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
-from hilp.spec import Spec
+from hilp.tasks.base import random_actions
 from hilp.training.loop import pretrain
 from hilp.training.options import TrainOptions
 from hilp.training.program import chunk_function, drawn_batch
@@ -41,26 +42,31 @@ NEEDED = (  # a rule, what an export with it also has, and why
 )
 
 
-def check_method(config: Any) -> None:
-    """Run every check on a method's config."""
+def check_method(config: Any, choices: int = 0) -> None:
+    """Run every check on a method's config; choices: with so many discrete actions."""
     for check in CHECKS:
-        check(config)
+        check(config, choices)
 
 
-def small_data(rows: int = 400) -> Dataset:
-    """Noise with three numbers a state and two an action, in episodes of twenty rows, and rewards as random."""
+def small_data(rows: int = 400, choices: int = 0) -> Dataset:
+    """Noise with three numbers a state and two an action, in episodes of twenty rows, and rewards as random.
+
+    choices: or one of so many discrete actions.
+    """
     rng = np.random.default_rng(0)
     observations = rng.normal(size=(rows, 3)).astype(np.float32)
     actions = rng.uniform(-1, 1, size=(rows, 2)).astype(np.float32)
+    if choices:
+        actions = rng.integers(choices, size=(rows, 1)).astype(np.uint8)
     extras = {"rewards": observations[:, 0], "terminals": (observations[:, 1] > 2.0).astype(np.float32)}
-    return Dataset(observations, actions, np.full(rows // 20, 20), extras)
+    return Dataset(observations, actions, np.full(rows // 20, 20), extras, choices=choices)
 
 
-def check_contract(config: Any) -> None:
+def check_contract(config: Any, choices: int = 0) -> None:
     """Five names, a name of its own, and an export whose rules fit together."""
     name = methods.name_of(config)
-    module = methods.module(name)
-    core = jax.eval_shape(lambda: module.export(config, module.init(config, Spec(3, 2), jax.random.key(0))))
+    module, spec = methods.module(name), small_data(choices=choices).network_spec
+    core = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
     fields = {field.name for field in dataclasses.fields(config)}
     assert fields >= {"batch", "normalize"}, "a Config has `batch` and `normalize`"
     type(config)()  # every field has a default: kept policies are read with it
@@ -72,33 +78,34 @@ def check_contract(config: Any) -> None:
     assert takes_tasks or core.skill_dim == 0, "an export without any rule can be prompted with nothing but a skill"
 
 
-def check_segments(config: Any) -> None:
+def check_segments(config: Any, choices: int = 0) -> None:
     """Where a method gives the skill of a segment, what follows the segment's real steps changes nothing."""
-    data = small_data()
+    data = small_data(choices=choices)
     core = Run(config, data).exports(Run(config, data).fresh)[0]
     if not hasattr(core, "skill_of"):
         return
     k, steps = getattr(core, "skill_horizon", 6), np.array([1, 2])
     rows = np.minimum(np.array([0, 20])[:, None] + np.arange(k + 1), np.array([0, 20])[:, None] + steps[:, None])
-    skills = core.skill_of(data.observations[rows], data.actions[rows[:, :-1]], steps)
+    actions = data.network_actions[rows[:, :-1]]
+    skills = core.skill_of(data.observations[rows], actions, steps)
     assert skills.shape == (2, core.skill_dim), f"skill_of gives {skills.shape}"
     assert np.isfinite(skills).all(), "the skill of a segment holds a NaN or an infinity"
     after = np.arange(k) >= steps[:, None]
-    other = np.where(after[..., None], -data.actions[rows[:, :-1]], data.actions[rows[:, :-1]])
+    other = np.where(after[..., None], -actions, actions)
     np.testing.assert_array_equal(core.skill_of(data.observations[rows], other, steps), skills)
 
 
-def check_targets(config: Any) -> None:
+def check_targets(config: Any, choices: int = 0) -> None:
     """Targets (fields of the state that end in _target), where there are any, equal their networks at step 0."""
-    state = Run(config, small_data()).fresh
+    state = Run(config, small_data(choices=choices)).fresh
     for field in getattr(state, "_fields", ()):
         if field.endswith("_target"):
             assert equal(getattr(state, field), getattr(state, field.removesuffix("_target"))), field
 
 
-def check_samples(config: Any) -> None:
+def check_samples(config: Any, choices: int = 0) -> None:
     """Samplers draw rows of the data by number."""
-    run = Run(config, small_data())
+    run = Run(config, small_data(choices=choices))
     for stage in run.stages:
         rows = stage.sample(config, run.index, jax.random.key(0))
         for wanted in rows.columns.values():
@@ -107,9 +114,9 @@ def check_samples(config: Any) -> None:
                 assert int(numbers.min()) >= 0 and int(numbers.max()) < run.data.rows, name
 
 
-def check_one_trace(config: Any) -> None:
+def check_one_trace(config: Any, choices: int = 0) -> None:
     """`update` is traced once, whatever the lengths of chunks."""
-    run = Run(config, small_data())
+    run = Run(config, small_data(choices=choices))
     for number, stage in enumerate(run.stages):
         calls: list[int] = []
 
@@ -126,25 +133,27 @@ def check_one_trace(config: Any) -> None:
         assert len(calls) == 1, f"update of stage {number} was traced {len(calls)} times"
 
 
-def check_chunks(config: Any) -> None:
+def check_chunks(config: Any, choices: int = 0) -> None:
     """The lengths of chunks do not change the result."""
-    run = Run(config, small_data())
+    run = Run(config, small_data(choices=choices))
     whole, _ = run.advance(jax.tree.map(jnp.copy, run.fresh), 0, 10)
     part, _ = run.advance(jax.tree.map(jnp.copy, run.fresh), 0, 4)
     part, _ = run.advance(part, 4, 6)
     assert equal(whole, part), "the lengths of chunks change the result"
 
 
-def check_determinism(config: Any) -> None:
+def check_determinism(config: Any, choices: int = 0) -> None:
     """Equal seeds give equal policies, different ones different policies."""
-    one, two, other = (pretrain(config, small_data(), steps=5, seed=seed, quiet=True) for seed in (0, 0, 1))
+    one, two, other = (
+        pretrain(config, small_data(choices=choices), steps=5, seed=seed, quiet=True) for seed in (0, 0, 1)
+    )
     assert one.fingerprint == two.fingerprint
     assert one.fingerprint != other.fingerprint
 
 
-def check_artifact(config: Any) -> None:
-    """A policy that was saved and loaded acts as before, inside the box."""
-    data = small_data()
+def check_artifact(config: Any, choices: int = 0) -> None:
+    """A policy that was saved and loaded acts as before, inside the box, or one of the choices."""
+    data = small_data(choices=choices)
     policy = pretrain(config, data, steps=5, quiet=True)
     with tempfile.TemporaryDirectory() as folder:
         again = FoundationPolicy.load(policy.save(Path(folder) / "policy"))
@@ -152,13 +161,18 @@ def check_artifact(config: Any) -> None:
     actions = policy.act(data.observations, z)
     np.testing.assert_array_equal(actions, again.act(data.observations, z))
     assert again.fingerprint == policy.fingerprint
+    if choices:
+        assert actions.shape == (len(data.observations),) and actions.dtype == np.int64
+        assert actions.min() >= 0 and actions.max() < choices
+        assert isinstance(policy.act(data.observations[0], z), np.int64), "one observation, one number"
+        return
     assert actions.shape == (len(data.observations), 2)
     assert np.abs(actions).max() <= 1.0
 
 
-def check_resume(config: Any) -> None:
+def check_resume(config: Any, choices: int = 0) -> None:
     """A run that was stopped and resumed ends in the same bits, optimiser included."""
-    data = small_data()
+    data = small_data(choices=choices)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         whole = pretrain(config, data, steps=30, quiet=True, out=folder / "whole")
@@ -170,9 +184,9 @@ def check_resume(config: Any) -> None:
         assert equal(a, b), "optimiser state included"
 
 
-def check_seeds(config: Any) -> None:
+def check_seeds(config: Any, choices: int = 0) -> None:
     """Several seeds in one program match their single runs."""
-    data = small_data()
+    data = small_data(choices=choices)
     together = pretrain(config, data, steps=20, seed=5, seeds=2, quiet=True)
     assert len({policy.fingerprint for policy in together}) == 2
     for number, policy in enumerate(together):
@@ -181,10 +195,10 @@ def check_seeds(config: Any) -> None:
             np.testing.assert_allclose(a, b, atol=2e-4)
 
 
-def check_stream(config: Any, seeds: int = 1) -> None:
+def check_stream(config: Any, choices: int = 0, seeds: int = 1) -> None:
     """Streamed data gives the same batches (XLA and numpy round a division differently) and the same training."""
-    device = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds))
-    host = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds, device_budget=0))
+    device = Run(config, small_data(choices=choices), TrainOptions(1, seed=3, seeds=seeds))
+    host = Run(config, small_data(choices=choices), TrainOptions(1, seed=3, seeds=seeds, device_budget=0))
     key = device.keys if seeds == 1 else device.keys[1]
     host.enter(0, host.fresh)
     assert host.stream is not None and not device.streamed
@@ -204,16 +218,16 @@ def check_stream(config: Any, seeds: int = 1) -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def tree_data() -> Dataset:
+def tree_data(choices: int = 0) -> Dataset:
     """The small data with an image beside each state."""
-    plain = small_data()
+    plain = small_data(choices=choices)
     camera = np.random.default_rng(1).integers(0, 256, size=(plain.rows, 4, 4, 3), dtype=np.uint8)
     return dataclasses.replace(plain, observations={"camera": camera, "state": plain.observations})
 
 
-def check_trees(config: Any, device_budget: int | None = None) -> None:
+def check_trees(config: Any, choices: int = 0, device_budget: int | None = None) -> None:
     """Observations that are a vector and an image are trained on, acted on, saved and loaded."""
-    data = tree_data()
+    data = tree_data(choices)
     check_tree_policy(pretrain(config, data, steps=10, device_budget=device_budget, quiet=True), data)
 
 
@@ -223,12 +237,14 @@ def check_tree_policy(policy: FoundationPolicy, data: Dataset) -> None:
     z = np.random.default_rng(3).normal(size=policy.skill_dim).astype(np.float32)
     np.testing.assert_allclose(policy.act(one, z), policy.act(batch, z)[0], atol=1e-5)
     darker = {**batch, "camera": batch["camera"] // 2}
-    assert not np.array_equal(policy.act(darker, z), policy.act(batch, z)), "the image makes no difference"
+    skills = np.broadcast_to(z, (9, policy.skill_dim))
+    seen = [policy.rule("act", policy.check(rows), skills) for rows in (darker, batch)]  # before a choice is made
+    assert not np.array_equal(seen[0], seen[1]), "the image makes no difference"
     with tempfile.TemporaryDirectory() as folder:
         again = FoundationPolicy.load(policy.save(Path(folder) / "policy"))
     np.testing.assert_array_equal(again.act(batch, z), policy.act(batch, z))
     if any(hasattr(policy.core, rule) for rule in RULES_OF_A_GOAL):
-        assert again.act(batch, again.goal(one)).shape == (9, 2)
+        assert again.act(batch, again.goal(one)).shape == ((9,) if again.spec.choices else (9, 2))
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -236,7 +252,7 @@ def equal(a: Any, b: Any) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
-CHECKS: tuple[Callable[[Any], None], ...] = (
+CHECKS: tuple[Callable[..., None], ...] = (
     check_contract, check_segments, check_targets, check_samples, check_one_trace, check_chunks, check_determinism,
     check_artifact, check_resume, check_seeds, check_stream, check_trees,
 )  # fmt: skip
@@ -306,7 +322,7 @@ def check_task_independence(world: Any, steps: int) -> None:
     for step in range(1, steps + 1):
         first.step(_actions(world, step))
         changed = _actions(world, step)
-        changed[0] *= -1
+        changed[0] = (changed[0] + 1) % world.choices if getattr(world, "choices", 0) else -changed[0]
         second.step(changed)
     assert np.array_equal(first.observations, alone[-1]), "episodes that began later change earlier ones"
     assert np.array_equal(second.observations[1:], alone[-1][1:]), "an action of one episode changes another one"
@@ -353,7 +369,7 @@ def check_task_pictures(world: Any, steps: int) -> None:
 
 
 def _actions(world: Any, step: int) -> np.ndarray:
-    return np.random.default_rng(step).uniform(-1, 1, (3, world.action_dim)).astype(np.float32)
+    return random_actions(world, np.random.default_rng(step), 3).astype(np.float32)
 
 
 def _path(world: Any, seed: int, steps: int) -> np.ndarray:

@@ -12,6 +12,8 @@ from hilp import compiler
 PACKAGES = ("hilp", "jax", "jaxlib", "equinox", "optax", "numpy")
 VECTORS = ("avx512f", "avx2", "avx", "sve", "asimd")  # widest first; sums are cut into pieces of this width
 
+LIBRARIES = ("OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA")  # NumPy's products, and XLA's products of matrices
+
 
 @cache
 def _version(package: str) -> str:
@@ -32,7 +34,7 @@ def machine() -> dict[str, Any]:
         known = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:  # no Linux
         known = set()
-    settings = {"XLA_FLAGS": compiler.flags(), "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE")}
+    settings = {"XLA_FLAGS": compiler.flags(), **{name: os.environ.get(name) for name in LIBRARIES}}
     return {
         "architecture": platform.machine(),
         "vectors": next((name for name in VECTORS if name in known), None),

@@ -117,7 +117,7 @@ def load_source(kind: Kind, recipe: Mapping[str, Any]) -> tuple[Dataset, tasks.T
     if data.task is None:
         raise HilpError(f"{source} does not say which task it comes from: name it with --task")
     world = tasks.make_recorded(data.task)
-    setup.require_fit(source, Spec.of(data.observations, data.action_dim), world, data.observation_parts)
+    setup.require_fit(source, data.spec, world, data.observation_parts)
     world = rendering.for_data(world, data)
     if kind == "rewards" and not world.rewards:
         raise HilpError(f"task {data.task} of {source} has no named rewards: try `hilp bench goals`")
@@ -179,7 +179,7 @@ class Cell:
         }
 
     def has_rule(self, name: str) -> bool:
-        return has_rule(name, self.config, Spec.of(self.data.observations, self.data.action_dim))
+        return has_rule(name, self.config, self.data.spec)
 
     def check(self) -> None:
         """Raise where this cell cannot be run, before any cell is."""

@@ -1,7 +1,7 @@
 """Data of any task, by acting in it: at random, or with a function of the user's own.
 
-Actions are in [-1, 1], as everywhere. An episode depends on the seed and its number only, so an interrupted collection
-continues with the same data.
+Actions are in [-1, 1], as everywhere, or of discrete ones whole numbers from 0 on. An episode depends on the seed and
+its number only, so an interrupted collection continues with the same data.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from hilp.collectors.collecting import Episode, Request, apart, collection, cut,
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks import Task
+from hilp.tasks.base import random_actions
 
 IN_MEMORY = True
 KINDS = ("wander", "random")  # and path/to/file.py:act
@@ -37,7 +38,7 @@ def collect(world: Task, request: Request) -> Dataset:
     kind, task = request.kind, getattr(world, "task", world.name)
     make = _actors(kind, world)
     name = f"{world.name}-{Path(kind).stem if plugins.names_code(kind) else kind}"
-    parts = getattr(world, "observation_parts", ())
+    parts, choices = getattr(world, "observation_parts", ()), getattr(world, "choices", 0)
     if request.out is None:
         found: list[Episode] = []
         for episodes in _several(world, make, request.seed, 0, request.steps):
@@ -45,13 +46,14 @@ def collect(world: Task, request: Request) -> Dataset:
             request.report(sum(len(episode["actions"]) for episode in found))
         arrays = {key: np.concatenate([episode[key] for episode in found]) for key in found[0]}
         arrays["episode_lengths"] = np.array([len(episode["observations"]) for episode in found])
-        return replace(from_arrays(arrays, name=name), task=task, observation_parts=parts)
+        found_data = from_arrays(arrays, name=name, discrete_actions=choices or None)
+        return replace(found_data, task=task, observation_parts=parts)
     with collection(request.out, request.identity(task, **_code(task, kind)), request.overwrite) as shards:
         left = request.steps - shards.transitions()
         for episodes in _several(world, make, request.seed, shards.episodes(), left):
             shards.add(episodes)
             request.report(shards.transitions())
-        return shards.finish(name, task, parts)
+        return shards.finish(name, task, parts, choices=choices)
 
 
 def _code(*named: str | None) -> dict[str, str]:
@@ -90,7 +92,7 @@ def _side_by_side(world: Task, make: Make, seed: int, first: int) -> list[Episod
             return None
         actions = np.zeros((SIDE_BY_SIDE, world.action_dim), np.float32)
         for number in alive:
-            actions[number] = _checked(actors[number](running.observations[number].copy()), world.action_dim)
+            actions[number] = _checked(actors[number](running.observations[number].copy()), world)
         ends[alive] += 1
         running.step(actions)
         return actions
@@ -100,9 +102,9 @@ def _side_by_side(world: Task, make: Make, seed: int, first: int) -> list[Episod
 
 def _actors(kind: str, world: Task) -> Make:
     if kind == "random":
-        return lambda rng: lambda observation: rng.uniform(-1, 1, world.action_dim)
+        return lambda rng: lambda observation: random_actions(world, rng, 1)[0]
     if kind == "wander":
-        return lambda rng: _wanderer(rng, world.action_dim)
+        return lambda rng: _wanderer(rng, world)
     act: Any = plugins.from_file(kind)
     if isinstance(act, type):
         return act
@@ -113,20 +115,24 @@ def _actors(kind: str, world: Task) -> Make:
     return lambda rng: act
 
 
-def _wanderer(rng: np.random.Generator, size: int) -> Actor:
+def _wanderer(rng: np.random.Generator, world: Task) -> Actor:
     """Random actions, each held for some steps: noise that changes at every step hardly leaves the start."""
 
     def held() -> Iterator[np.ndarray]:
         while True:
             steps = int(rng.integers(*HELD))
-            yield from repeat(rng.uniform(-1, 1, size), steps)
+            yield from repeat(random_actions(world, rng, 1)[0], steps)
 
     actions = held()
     return lambda observation: next(actions)
 
 
-def _checked(action: Any, size: int) -> np.ndarray:
-    found = np.asarray(action, np.float32)
+def _checked(action: Any, world: Task) -> np.ndarray:
+    found, size = np.asarray(action, np.float32), world.action_dim
+    if choices := getattr(world, "choices", 0):
+        if found.size != 1 or found.ravel()[0] not in range(choices):
+            raise HilpError(f"an action of {world.name} is a whole number from 0 to {choices - 1}, not {action!r:.60}")
+        return found.reshape(1)
     if found.shape != (size,) or not (np.abs(found) <= 1 + 1e-6).all():
         raise HilpError(f"an action is {size} numbers from -1 to 1, not {np.array2string(found, threshold=8)}")
     return np.clip(found, -1, 1)

@@ -293,7 +293,9 @@ class Shards:
         self._lengths = self._lengths[: saved["episodes"]]
         return (arrays, saved["note"]) if there else None
 
-    def finish(self, name: str, task: str | None, parts: Parts = (), measure: Measure | None = None) -> Dataset:
+    def finish(
+        self, name: str, task: str | None, parts: Parts = (), measure: Measure | None = None, choices: int = 0
+    ) -> Dataset:
         """Write the native folder and remove what led to it."""
         files = self._files()
         if not files:
@@ -308,7 +310,9 @@ class Shards:
                 column = columns.setdefault(key, np.empty((rows, *values.shape[1:]), values.dtype))
                 column[at : at + count] = values
             at += count
-        data = Dataset(columns.pop("observations"), columns.pop("actions"), self._lengths, columns, name=name)
+        actions = columns.pop("actions")
+        actions = actions.astype(np.min_scalar_type(choices - 1)) if choices else actions
+        data = Dataset(columns.pop("observations"), actions, self._lengths, columns, name=name, choices=choices)
         measured = {} if measure is None else measure(data)
         data = replace(data, task=task, observation_parts=parts, measured=measured)
         data.save(self.out, self._overwrite)

@@ -131,10 +131,14 @@ class OfPolicy(Verb):
     """What verbs about a trained policy take."""
 
     run: RunFolder
-    """folder of a run or of a policy"""
+    """folder of a run or of a policy; zoo:maze-large, zoo:large-pixels or zoo:ant-open, which come with hilp; or one of
+    the Hub, hf://USER/NAME, hf://USER/NAME@REVISION"""
 
 
 # ---- data, policies and tasks ----------------------------------------------------------------------------------------
+
+
+NAMED_OPTIONS = ("split", "angles", "drop", "discrete_actions")  # of every format, each a flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +162,16 @@ class Reading:
     """pictures of films that networks see at once, a row's and those before it (default: as the data says, or 1)"""
     rescale_actions: bool = False
     """map each action column's range to [-1, 1]; a policy maps its actions back"""
+    discrete_actions: str | None = None
+    """how many discrete actions there are, auto (as many as the data shows) or none (default: a single column of
+    whole-number type with few values is discrete)"""
 
     def options(self) -> dict[str, Any]:
         """What `hilp.load` takes besides the source, the format and the scale of actions."""
         found = reader_options(self.option)
         if self.columns:
             found["columns"] = column_names(self.columns)
-        return found | {name: getattr(self, name) for name in ("split", "angles", "drop") if getattr(self, name)}
+        return found | {name: getattr(self, name) for name in NAMED_OPTIONS if getattr(self, name)}
 
     def recipe(self, source: str) -> dict[str, Any]:
         """What `named.load` takes to read a source as the flags say, in strings and numbers."""
@@ -277,10 +284,11 @@ def reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 def load_policy(run: str | Path) -> "tuple[FoundationPolicy, Path]":
     """A policy and the folder that its rows belong to."""
+    from hilp.policy import places
     from hilp.policy.policy import FoundationPolicy
 
-    folder = runs.find(Path(run))
-    return FoundationPolicy.load(folder), runs.home(folder)
+    place = places.find(run)
+    return FoundationPolicy.load(place.folder), place.home
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

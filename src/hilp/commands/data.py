@@ -111,7 +111,8 @@ def _summary(report: "audit.AuditReport") -> dict[str, str]:
         f"(median {lengths['median']:,.0f})",
         "transitions": f"{report.transitions:,}",
         "observations": f"{report.observation_dim} numbers",
-        "actions": f"{report.action_dim} numbers" + _targets(report.targets),
+        "actions": (f"one of {report.choices}, discrete" if report.choices else f"{report.action_dim} numbers")
+        + _targets(report.targets),
         "extras": ", ".join(f"{name} ({about})" for name, about in report.extras.items()) or "none",
         "episodes end": ", ".join(f"{n:,} {how}" for how, n in report.endings.items() if n)
         or "the data does not say how",

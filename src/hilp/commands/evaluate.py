@@ -31,10 +31,10 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
     example: ClassVar = "hilp evaluate runs/maze --rewards all --episodes 100"
 
     task: str | None = None
-    """task, map or map file (default: the one its data was collected in)"""
+    """task, map or map file (default: that of its data)"""
     plan: tuple[str, ...] | None = None  # type: ignore[assignment]  # several
-    """ways to the goals, one or several: 0 (straight), recursions of midpoints, midpoints, graph, auto (default: 0 1 3
-    auto, and graph where it keeps states, of a policy that can plan)"""
+    """ways to the goals, one or several: 0 (straight), recursions of midpoints, midpoints, graph, auto (default:
+    all that it can of 0 1 3 auto graph)"""
     goal: str | None = None
     """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
     rewards: tuple[str, ...] | None = None
@@ -42,19 +42,19 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
     load: str | None = None
     """a saved prompt, such as a hierarchy, to evaluate under --rewards (default: 'target' where the task has one)"""
     data: str | None = None
-    """in a task: data set to label with the rewards (default: the transitions kept in the policy); without one: data to
-    measure the policy on, a file or 'held-out' for the episodes that its run kept from training"""
+    """in a task: data set to label with the rewards (default: that kept in the policy); without one: data to measure
+    the policy on, a file or 'held-out' for the episodes that its run kept"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the first episode of each prompt to (the prompt's name is added)"""
     random: bool = False
-    """also say what uniformly random actions score from the same starts"""
+    """also score random actions from the same starts"""
     episodes: int = 50
     """episodes per prompt"""
     seed: int = 0
     """seed of starts and goals"""
     workers: int | None = None
-    """processes that step the episodes of a slow simulator (Gymnasium, OGBench), or threads (other MuJoCo tasks); rows
-    are the same for any number (default: 1; of walkers and kitchens one thread a core)"""
+    """processes (Gymnasium, OGBench) or threads (MuJoCo) that step slow simulators; rows are the same for any number
+    (default: 1; of walkers and kitchens one thread a core)"""
     rows: str | None = None
     """JSONL file to append the rows to (default: rows.jsonl next to the policy)"""
 
@@ -67,12 +67,13 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
         seeds = runs.seed_folders(Path(self.run))
         if self.load is not None and seeds:
             raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
-        found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(self.run)]]
+        folders: list[str | Path] = [*seeds] or [self.run]
+        found = [(folder, *common.load_policy(folder)) for folder in folders]
         data, has_task = data_of(self, found[0][1])
         rows: list[Row] = []
         for folder, policy, home in found:
             if data is None or has_task:
-                rows += act(self, policy, data, home, folder if seeds else None)
+                rows += act(self, policy, data, home, Path(folder) if seeds else None)
             else:
                 rows += measure(self, policy, data, home)
         show(self, rows, len(seeds))

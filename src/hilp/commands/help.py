@@ -37,7 +37,7 @@ VALUES = {  # what a flag takes, where its type does not say it
     "skill": "SKILL", "columns": "WHAT=NAMES", "start": "NUMBERS", "stride": "N|auto", "host": "ADDRESS",
     "until": "END", "token": "FILE", **dict.fromkeys(("format", "methods"), "NAME"),
     **dict.fromkeys(("angles", "goal_dims"), "NAMES"),
-    **dict.fromkeys(("split", "drop"), "WHAT"),
+    **dict.fromkeys(("split", "drop"), "WHAT"), "discrete_actions": "N|auto|none",
     **dict.fromkeys(("task", "eval_task"), "TASK"),
     **dict.fromkeys(("set", "option"), "KEY=VALUE"),
     **dict.fromkeys(("reward", "rewards", "earn"), "REWARD"),

@@ -16,6 +16,7 @@ from hilp.errors import HilpError, printable
 
 with common.WhenUsed():
     from hilp.play import export, scene, server
+    from hilp.policy import places
     from hilp.training import checkpoints
 
 
@@ -24,7 +25,8 @@ class Play(common.Verb):
     """Meet a policy in the browser: click goals, paint rewards, drag the robot, and take the prompt home as code."""
 
     run: Annotated[Positional[str], arg(metavar="RUN")] = ""
-    """folder of a run (default: that of the quickstart, which is trained first where there is none)"""
+    """folder of a run (default: that of the quickstart, which is trained first where there is none); zoo:maze-large,
+    zoo:large-pixels or zoo:ant-open, which come with hilp; or hf://USER/NAME"""
     rival: Annotated[Positional[str], arg(metavar="RUN2")] = ""
     """folder of another run, whose policy does the same beside it"""
     task: str | None = None
@@ -44,11 +46,11 @@ class Play(common.Verb):
                 f"--export writes the page of one run, not of {printable(self.rival)} beside it: leave that out"
             )
         run = self.run or trained_quickstart()
-        stage = scene.stage_of(common.load_policy(run)[0], str(Path(run)), self.task)
+        stage = scene.stage_of(common.load_policy(run)[0], places.written(run), self.task)
         if self.export is not None:
             return common.print_result(export.write(stage, self.export), self.json)
         if self.rival:  # in the same task
-            rival = scene.stage_of(common.load_policy(self.rival)[0], str(Path(self.rival)), stage.world)
+            rival = scene.stage_of(common.load_policy(self.rival)[0], places.written(self.rival), stage.world)
             stage = replace(stage, rival=rival)
         try:
             asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, printable, say
-from hilp.spec import Spec
 from hilp.training.options import RunOptions, TrainOptions
 
 with common.WhenUsed():
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
 
-AUTO = "auto"
 MOST_AUTO = 5  # times the preset's updates that --steps auto goes on for at most
-MOST_TIMED = 10_000  # the same of --minutes, which the clock ends long before
 SHORT = 0.5  # of the preset's updates: a run of --minutes that ended before gets a word
-HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +106,17 @@ class Pretrain(TrainFlags):
         if self.device_budget is not None and not 0 <= self.device_budget < math.inf:
             raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {self.device_budget}")
         devices = distributed.join(self.coordinator, self.processes, self.process, self.devices)
-        if self.method != AUTO:
+        if self.method != auto_config.AUTO:
             presets.preset(self.method, self.preset)  # a wrong name is an error before data is read
         world = None if self.eval_task is None else tasks.make(self.eval_task)
         more: dict[str, Any] = {"stride": self.stride, "stride_actions": self.stride_actions, "task": self.task}
         data = common.load_data(self.data, self, self.verify, **more)
         flags = self
-        if self.angles is None and data.task is None and (turned := checks.with_angles(data)) is not data:
-            say(f"{'; '.join(turned.notes[len(data.notes) :])}, as it wraps (--angles none leaves it as it is)")
+        if self.angles is None and (turned := auto_config.seen_usually(data, say)) is not data:
             data, flags = turned, replace(self, angles=checks.AUTO)
-        method, line = method_of(self, data)
-        if line is not None and not self.json:
+        begun, told = checkpoints.read_run(Path(self.out)) if self.resume else {}, list[str]()
+        method = auto_config.method_named(self.method, self.preset, data, begun, told.append)
+        for line in [] if self.json else told:
             say(line)  # first: what follows is about this method
         preset = presets.preset(method, self.preset, data.task)
         config = methods.configure(preset.config, common.config_values(self.set))
@@ -131,7 +128,7 @@ class Pretrain(TrainFlags):
         rows: list[Any] = []  # of held-out episodes
         more = {"devices": devices, "on_policies": partial(measure, self, data, rows)}
         if world is not None:  # policies are sent to its goals while they are trained
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world, data.observation_parts)
+            setup.require_fit("this data", data.spec, world, data.observation_parts)
             seen = rendering.for_data(world, data)
             more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
         about = {"method": method, "data": data.name, "seed": self.seed, "steps": options.steps}
@@ -139,18 +136,23 @@ class Pretrain(TrainFlags):
         with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
             trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
         if writes:
-            finish(replace(flags, method=method), data, trained, rows)
+            finish(replace(flags, method=method), data, trained, rows, told)
 
 
-def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[FoundationPolicy], rows: list[Any]) -> None:
+def finish(flags: Pretrain, data: Dataset, trained: Any, rows: list[Any], told: Sequence[str] = ()) -> None:
     """Write the rows of held-out episodes, and print what was trained and what to try next."""
-    policies = trained if isinstance(trained, list) else [trained]
+    policies: list[FoundationPolicy] = trained if isinstance(trained, list) else [trained]
     flags.keep_in(flags.out, flags.data)
     if rows:
         files.append_rows(runs.seed_folder(Path(flags.out), flags.seed, flags.seeds) / runs.ROWS, rows)
     if flags.json:
-        found = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
-        return common.print_json({**found, "steps": policies[0].provenance.steps, "preset": flags.preset})
+        found: dict[str, Any] = {
+            "out": flags.out,
+            "policies": [policy.fingerprint for policy in policies],
+            "data": data.fingerprint,
+        }
+        found |= {"method": flags.method, "preset": flags.preset, "steps": policies[0].provenance.steps}
+        return common.print_json(found | ({"chosen": "; ".join(told)} if told else {}))
     for sentence in explain.explain_held_out([row["held_out"] for row in rows]) if rows else []:
         print(f"- {printable(sentence)}")
     usual, done = presets.preset(flags.method, flags.preset, data.task).steps, policies[0].provenance.steps or 1
@@ -163,16 +165,6 @@ def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[Foun
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
 
 
-def method_of(flags: Pretrain, data: Dataset) -> tuple[str, str | None]:
-    """The method as the flags say, else as the run began, else the one that suits the data, and a line about that."""
-    if flags.method != AUTO:
-        return flags.method, None
-    begun = checkpoints.read_run(Path(flags.out)).get("method") if flags.resume else None
-    if isinstance(begun, str):
-        return begun, None
-    return ("hilp", None) if flags.preset == "paper" else auto_config.method_for(data)
-
-
 def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Dataset) -> TrainOptions:
     """The options as the flags say, else as the run began, else the preset's for such data.
 
@@ -181,10 +173,11 @@ def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Da
     begun = as_begun(flags) if flags.resume else {}
     steps = begun.get("steps", flags.steps)
     if steps is None:
-        steps = MOST_TIMED * preset.steps if flags.minutes else auto_config.updates(preset, config, data, flags.json)
+        most = auto_config.MOST_TIMED * preset.steps
+        steps = most if flags.minutes else auto_config.updates(preset, config, data, flags.json)
     validation = begun.get("validation") if flags.validation is None else flags.validation
     if validation is None:
-        validation = HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
+        validation = auto_config.held_out_share(data)
     return TrainOptions(
         steps=steps,
         most_steps=MOST_AUTO * preset.steps,
@@ -266,7 +259,7 @@ def has_task(data: Dataset) -> bool:
     """Whether policies trained on a data set can be evaluated without naming a task."""
     try:
         if data.task is not None:
-            spec, world = Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task)
+            spec, world = data.spec, tasks.make_recorded(data.task)
             setup.require_fit("this data", spec, world, data.observation_parts)
         return data.task is not None
     except HilpError:  # a task that this installation does not have

@@ -35,12 +35,12 @@ class Asking(common.OfPolicy, common.PromptOptions):
     """when --then begins: a number of steps, a formula that becomes true such as "x > 5", or 'reached' (default)"""
     window: int | None = None
     """rows that --follow heads ahead (default: as far as directions are trusted)"""
-    plan: str | None = None  # type: ignore[assignment]  # 'auto' depends on the policy
-    """way to a goal: 0 (straight), recursions of midpoints, 'midpoints', 'graph' or 'auto' (default if it can plan)"""
+    plan: str | None = None  # type: ignore[assignment]  # a text, and only for goals
+    """way to a goal: 0 (straight), recursions of midpoints, 'midpoints', 'graph' or 'auto' (default)"""
     data: str | None = None
     """data set to label with the reward, or to take a goal's row from (default: the transitions kept in the policy)"""
     task: str | None = None
-    """task to run in (default: the one its data was collected in); a task such as walker_run is a reward prompt, too"""
+    """task to run in (default: that of its data); one such as walker_run is a reward prompt, too"""
     seed: int = 0
     """seed of a random start or skill"""
 
@@ -53,7 +53,7 @@ class Prompt(Asking):
     task it acts once, at one observation.
     """
 
-    first: ClassVar = (*Asking.kinds, "plan", "task", "start", "steps", "seed", "picture", "video", "save")
+    first: ClassVar = (*Asking.kinds[:5], "plan", "task", "start", "steps", "seed", "picture", "video", "save")
     example: ClassVar = "hilp prompt runs/maze --goal 10.5,1.5 --picture goal.png"
 
     adapt: int | None = None
@@ -61,7 +61,7 @@ class Prompt(Asking):
     earn: str | None = None
     """reward that --adapt counts (default: that of --reward, or the only one of the task)"""
     start: str | None = None
-    """start position, numbers separated by commas (default: random)"""
+    """numbers of the start, separated by commas (default: random)"""
     steps: int | None = None
     """length of the episode (default: the task's limit)"""
     save: str | None = None

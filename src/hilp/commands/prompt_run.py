@@ -103,7 +103,9 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
 
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     """Raise where flags need a task, or nothing says where to act."""
-    if any((flags.picture, flags.video, flags.rerun, flags.steps, flags.adapt)):
+    if flags.picture and flags.task is None:
+        raise HilpError("--picture draws a walk in a task: name one with --task (`hilp report RUN` has others)")
+    if any((flags.video, flags.rerun, flags.steps, flags.adapt)):
         setup.task_of(policy, flags.task)  # says that it needs one
     names = some(part_names(policy))
     if names and flags.start is not None:
@@ -126,8 +128,7 @@ def make_prompt(flags: Any, kind: str, policy: FoundationPolicy, world: Any | No
     text = getattr(flags, kind)
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
     if kind == "goal":
-        usual = "auto" if policy.has_rule("goal_direction") else 0
-        spec = flags.with_options(specs.Goal(plan=usual if flags.plan is None else common.plan(flags.plan)))
+        spec = flags.with_options(specs.Goal(plan=specs.Goal.plan if flags.plan is None else common.plan(flags.plan)))
         spec, goal = setup.resolve_goal(spec, policy, world, data, flags.seed)
         return policy.goal(goal.observation, **spec.options()), goal
     if kind == "reward":

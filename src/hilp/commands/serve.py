@@ -15,6 +15,7 @@ from hilp.errors import HilpError, say
 with common.WhenUsed():
     from hilp.commands import prompt_run
     from hilp.evaluation import setup
+    from hilp.policy import places
     from hilp.serve import server
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -52,7 +53,7 @@ class Serve(Asking):
 
     def opened(self, address: str) -> None:
         """Say where it is, once it answers."""
-        common.print_result({"served at": address, "run": str(Path(self.run))}, self.json)
+        common.print_result({"served at": address, "run": places.written(self.run)}, self.json)
         sys.stdout.flush()  # whoever started it may read a pipe
 
     def secret(self) -> str | None:

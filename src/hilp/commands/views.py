@@ -9,7 +9,6 @@ from tyro.conf import Positional, arg
 from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, nearest, printable
-from hilp.spec import Spec
 
 with common.WhenUsed():
     from hilp import export, presets, tasks
@@ -123,7 +122,7 @@ class Map(common.OfPolicy, common.Reading):
         sample = policy.bank
         if self.data is not None:
             data = common.read_as_trained(self.run, self.data, self)
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world, data.observation_parts)
+            setup.require_fit("this data", data.spec, world, data.observation_parts)
             sample = bank.Bank.draw(data, max(self.points, page.FIELD_STATES), self.seed)
         if len(sample) == 0:
             raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")

@@ -14,12 +14,13 @@ from hilp import trees
 from hilp.data import load, measures
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
+from hilp.data.discrete import MOST_TOLD
 from hilp.data.dynamics import Dynamics
 from hilp.data.source import Kind, Rows, Source, gather, physical_memory
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
 from hilp.data.timescale import AUTO, Sample, TimeScale, of_dataset, require_stride, subsample, usual_step
-from hilp.data.transforms import ObservationTransform
+from hilp.data.transforms import ObservationTransform, one_hot
 from hilp.errors import HilpError, counted, size_text, some
 
 BINS = 12
@@ -27,7 +28,6 @@ SHOWN_EPISODES, SHOWN_ROWS = 24, 400  # in the picture
 STILL_EPISODES, STILLS = 4, 12  # whose pictures are shown, and how many of each
 FLAGS = ("terminations", "truncations")
 SATURATED = 0.5  # share of actions at their smallest or largest value that deserves a warning
-MOST_DISCRETE = 64  # values of a discrete action: whole numbers of a wider range are counts, ticks or degrees
 NARROW = 0.1  # actions that never leave this part of [-1, 1] deserve one
 FEW_TRANSITIONS = 1000
 SHORT_EPISODES = 10  # rows
@@ -60,6 +60,7 @@ class AuditReport:
     transitions: int
     observation_dim: int
     action_dim: int
+    choices: int  # of discrete actions; 0: they are continuous
     trainable: bool
     errors: list[str]
     notes: list[str]
@@ -103,6 +104,8 @@ def inspect(
     opened = load.open_source(source, format, **options)
     if stride is not None:
         opened = _strided(opened, stride)
+    if rescale_actions:
+        load.require_to_rescale(opened)
     damages = opened.damages() if verify and opened.damages is not None else None
     report = AuditReport(
         name=opened.name,
@@ -111,6 +114,7 @@ def inspect(
         transitions=max(0, opened.transitions),
         observation_dim=opened.observation_dim,
         action_dim=int(np.prod(opened.action.shape)),
+        choices=opened.choices,
         trainable=False,
         errors=[*(damages or []), *structural_problems(opened)],
         notes=list(opened.notes),
@@ -178,7 +182,8 @@ class _Audit:
         self.pace.add(first, inputs)
         self.paths.add(first, rows)
         if self.compared:
-            self.dynamics.add(first, rows, block["actions"])
+            acted = block["actions"]
+            self.dynamics.add(first, rows, one_hot(acted, self.source.choices) if self.source.choices else acted)
             self.columns.add(first, rows)
             self.wraps.add(first, rows)
         for name, stills in self.stills.items():
@@ -206,6 +211,7 @@ class _Audit:
         errors = [*known.errors, *self.health.problems(rescale)]
         periods = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
         targets, explained = self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan))
+        targets = {} if source.choices else targets
         return replace(
             known,
             trainable=not errors,
@@ -216,7 +222,7 @@ class _Audit:
                 *about_observations(self.moments, twins, names, transform.columns),
                 *about_angles(wrapped, names),
                 *about_dynamics(explained, names),
-                *about_actions(self.health.acted, acts, self.whole_numbers, rescale),
+                *about_actions(self.health.acted, acts, self.whole_numbers, rescale, source.choices),
                 *about_memory(source),
             ],
             endings=endings(slice(None), *flags) if flags else dict(source.endings),
@@ -373,7 +379,9 @@ def about_dynamics(explained: np.ndarray, names: Sequence[str]) -> Iterator[Warn
         )
 
 
-def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, rescale: bool) -> Iterator[Warning]:
+def about_actions(
+    acted: measures.Moments, names: Sequence[str], whole: bool, rescale: bool, choices: int = 0
+) -> Iterator[Warning]:
     varied = acted.low < acted.high
     if not varied.all():
         yield Warning(
@@ -383,12 +391,22 @@ def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, re
         )
     if not varied.any():
         return
+    if choices:
+        if acted.low[0] > 0 or acted.high[0] < choices - 1:
+            yield Warning(
+                "the data does not show all of the discrete actions",
+                f"{acted.low[0]:g} to {acted.high[0]:g} of 0 to {choices - 1}",
+                "a policy will not know what the others do; check that they are numbered from 0 on",
+            )
+        return
     full = np.flatnonzero(varied & (acted.at_limits > SATURATED))
-    if whole and float((acted.high - acted.low).max()) < MOST_DISCRETE:
+    if whole and float((acted.high - acted.low).max()) < MOST_TOLD:
+        one = len(names) == 1 and acted.low[0] >= 0
+        say = "say discrete_actions='auto' / --discrete-actions auto" if one else "number them in one column, from 0 on"
         yield Warning(
             "all actions are whole numbers, as numbers of discrete actions are",
             f"{int(acted.low.min())} to {int(acted.high.max())}",
-            "hilp needs continuous actions; encode discrete ones as vectors",
+            f"if they are, {say}",
         )
     elif len(full):
         yield Warning(

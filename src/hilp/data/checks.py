@@ -66,6 +66,11 @@ class HealthCheck:
                 )
         low, high = self.acted.low, self.acted.high
         reach = np.maximum(-low, high)
+        if choices := self.source.choices:
+            if low[0] < 0 or high[0] >= choices:
+                told = f"{choices} discrete actions are whole numbers from 0 to {choices - 1}"
+                found.append(f"{told}, not {low[0]:g} to {high[0]:g}")
+            return found
         if (reach > 1.0 + ACTION_TOLERANCE).any() and not rescale:
             worst = int(np.argmax(reach))
             found.append(
@@ -80,6 +85,10 @@ def structural_problems(source: Source) -> list[str]:
     if source.rows == 0 or source.episodes == 0:
         return ["there are no episodes"]
     found = []
+    if source.choices and (source.action.shape != (1,) or source.action.dtype.kind not in "iu"):
+        found.append(
+            f"discrete actions are one whole number a row, not {source.action}: build data sets with hilp.load"
+        )
     short = np.flatnonzero(source.lengths < 2)
     if len(short):
         found.append(
@@ -223,7 +232,7 @@ def _split(source: Source, at: tuple[str, ...]) -> Source:
     found = _pieces(source, lost, last | cut, " and ".join(reasons))
     if "nan" not in at:
         return found
-    finite = lambda actions: np.where(np.isfinite(actions), actions, np.float32(0.0))  # noqa: E731
+    finite = lambda actions: np.where(np.isfinite(actions), actions, 0).astype(actions.dtype)  # noqa: E731
     return mapped(found, lambda block: {**block, "actions": finite(block["actions"])})
 
 

@@ -71,6 +71,7 @@ def convert(
     for problem in checks.structural_problems(opened):
         raise HilpError(f"{opened.name}: {problem}")
     if rescale_actions:
+        load.require_to_rescale(opened)
         health = checks.examine(opened)
         for problem in health.problems(rescale=True):
             raise HilpError(f"{opened.name}: {problem}")
@@ -210,7 +211,7 @@ def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -
         from minari.dataset.minari_storage import MinariStorage
     except ImportError as error:
         raise HilpError(f"writing Minari data needs {error.name}: pip install 'hilp[formats]'") from error
-    from gymnasium.spaces import Box, Dict
+    from gymnasium.spaces import Box, Dict, Discrete
 
     def space(kind: Kind) -> Box:
         least, most = (0, 255) if kind.dtype == np.uint8 else (-np.inf, np.inf)
@@ -227,7 +228,7 @@ def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -
         written = MinariStorage.new(
             temporary / "data",
             observation_space=Dict(seen) if isinstance(seen, dict) else seen,
-            action_space=Box(low, high, dtype=np.float32),
+            action_space=Discrete(source.choices) if source.choices else Box(low, high, dtype=np.float32),
             data_format="hdf5",
         )
         written.update_metadata({"dataset_id": name, **note})
@@ -275,7 +276,7 @@ def _minari_buffer(source: Source, episode: Rows) -> Any:
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
     steps = len(episode["actions"]) - 1
-    actions = episode["actions"][:-1]
+    actions = episode["actions"][:-1, 0].astype(np.int64) if source.choices else episode["actions"][:-1]
     if source.action_scaling is not None:
         actions = source.action_scaling.raw(actions)
     extras = extras_of(episode)

@@ -23,8 +23,9 @@ import numpy as np
 from hilp import storage, trees
 from hilp.data import transforms
 from hilp.data.columns import NUMBERS, block_rows, flush, open_npy, sha256_of
-from hilp.data.transforms import ActionScaling, Metadata, TransformedRows
+from hilp.data.transforms import ActionScaling, Metadata, OneHot, TransformedRows
 from hilp.errors import HilpError, is_count, path_of, require_known
+from hilp.spec import Spec
 
 FORMAT = "hilp-dataset"
 VERSION = 1
@@ -43,7 +44,7 @@ class Dataset(Metadata):
     """
 
     observations: Any  # [rows, obs_dim] float32 (uint8 where images were flattened), or a dict of float32 and uint8
-    actions: np.ndarray  # [rows, act_dim], inside [-1, 1]
+    actions: np.ndarray  # [rows, act_dim], inside [-1, 1]; discrete ones [rows, 1], whole numbers below `choices`
     lengths: np.ndarray  # int64 [episodes]: rows of each episode
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # named columns of `rows` rows
     checked: tuple[Any, ...] = field(default=(), kw_only=True, repr=False, compare=False)  # arrays found trainable
@@ -61,6 +62,21 @@ class Dataset(Metadata):
     @property
     def action_dim(self) -> int:
         return int(self.actions.shape[1])
+
+    @property
+    def spec(self) -> Spec:
+        """The sizes of a row."""
+        return Spec.of(self.observations, self.action_dim, self.choices)
+
+    @property
+    def network_spec(self) -> Spec:
+        """The sizes of a row as networks see it."""
+        return Spec.of(self.network_inputs, self.action_dim, self.choices).of_networks
+
+    @property
+    def network_actions(self) -> Any:
+        """Actions as networks see them: of discrete ones a number for each choice."""
+        return OneHot(self.actions, self.choices) if self.choices else self.actions
 
     @property
     def network_inputs(self) -> Any:
@@ -114,6 +130,8 @@ class Dataset(Metadata):
             digest.update(f"frames {self.frames}".encode())
         if self.transform is not None:
             digest.update(self.transform.text.encode())
+        if self.choices:
+            digest.update(f"choices {self.choices}".encode())
         columns = columns_of(transforms.stored(self.observations), self.actions, {})
         for name, column in {**columns, "lengths": self.lengths}.items():
             digest.update(f"{name} {column.dtype.str} {column.shape}".encode())

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from hilp import plugins, storage
-from hilp.data import checks, dataset, tables, timescale
+from hilp.data import checks, dataset, discrete, tables, timescale
 from hilp.data.checks import TIME, Repairs, is_split
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, episodes, logs
 from hilp.data.source import Source, Where, gather, of_dataset, of_folder, rows_text, select, with_extras
+from hilp.data.transforms import Metadata
 from hilp.errors import HilpError, nearest, path_of, require_count, require_known, require_name, require_switch, some
 
 LOADED = "data set"
@@ -45,7 +46,7 @@ FORMATS: dict[str, Callable[..., Any]] = {
 }
 FOLDERS = ("native", "minari", "exorl", "lerobot", "groups", "csv", "parquet")  # formats that are no dict
 D4RL_FLAGS = ({"terminals"}, {"timeouts"}, {"terminals", "timeouts"})  # what says where its episodes end
-COMMON = ("episodes", "extras", "split", "angles", "drop")  # options of every format
+COMMON = ("episodes", "extras", "split", "angles", "drop", "discrete_actions")  # options of every format
 
 
 def load(
@@ -66,6 +67,9 @@ def load(
     keeps columns that say nothing from them. The result is checked, once: what cannot be trained on is an error that
     says which rows and what to do.
 
+    discrete_actions: how many discrete actions there are, "auto" (as many as the data shows) or "none"; without it, one
+    column of whole-number type with few values is discrete (see `hilp.data.discrete`).
+
     stride: keep every so many rows of each episode, or "auto" for as many as the data's time scale asks for; the
     commands in between are averaged, or added up with stride_actions="sum". Without one, training may choose.
     """
@@ -81,8 +85,18 @@ def load(
         if not data.is_checked:
             checks.examine_dataset(data, where=where)
         return data.as_checked()
+    require_to_rescale(data)
     health = checks.examine_dataset(data, rescale=True, where=where)
     return data.rescaled(health.acted.low, health.acted.high).as_checked()
+
+
+def require_to_rescale(data: Metadata) -> None:
+    """Raise where actions have no range that could be mapped to [-1, 1]."""
+    if data.choices:
+        raise HilpError(
+            f"{data.name} has {data.choices} discrete actions, which are not rescaled: leave out rescale_actions / "
+            "--rescale-actions, or read them as numbers with discrete_actions='none' / --discrete-actions none"
+        )
 
 
 def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Where]:
@@ -99,9 +113,11 @@ def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dat
     return gather(opened), opened.where
 
 
-def from_arrays(source: Mapping[str, Any], name: str = "arrays", **options: Any) -> Dataset:
+def from_arrays(
+    source: Mapping[str, Any], name: str = "arrays", discrete_actions: discrete.Wanted = None, **options: Any
+) -> Dataset:
     """A data set from a dict of arrays, see `formats.arrays`; not checked beyond its structure."""
-    return gather(replace(arrays.read(source, **options), name=name))
+    return gather(discrete.settle(replace(arrays.read(source, **options), name=name), discrete_actions))
 
 
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
@@ -111,6 +127,7 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     known = _known_options(reader, format, options)
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
     repairs = Repairs(common.get("split"), common.get("angles"), common.get("drop"))
+    wanted = discrete.require_wanted(common.get("discrete_actions"))
     kept = common.pop("extras", options.get("extras"))
     kept = [kept] if isinstance(kept, str) else kept
     if kept is not None and not (isinstance(kept, list | tuple) and all(isinstance(name, str) for name in kept)):
@@ -121,7 +138,7 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     found = _as_source(reader(_fitting(source, format), **options), format, source)
     if (first := common.get("episodes")) is not None:
         found = select(found, np.arange(min(require_count("episodes", first), found.episodes)))
-    found = repairs.apply(found)
+    found = discrete.settle(repairs.apply(found), wanted)
     return found if kept is None or list(kept) == list(found.extras) else with_extras(found, kept)
 
 

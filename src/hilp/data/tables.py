@@ -145,17 +145,18 @@ def vectors(table: Table, what: str, names: Sequence[str], flatten: bool = False
                 f"are {'images' if column.dtype == np.uint8 else 'arrays'} of {shape[1:]} in each row: pass "
                 f"flatten=True to lay each out as {int(np.prod(shape[1:]))} numbers, or encode them first"
             )
-        if len(shape) == 1 and what == "actions" and column.dtype.kind in "iu" and alone:
-            return "are whole numbers, one a row: hilp needs continuous actions, not discrete ones"
-        if len(shape) < (2 if alone else 1):
+        if len(shape) < (2 if alone and not discrete else 1):
             return f"are {shape}, but must be 2-D, [rows, columns]: put each row's numbers side by side"
         return None
 
     columns = {name: table[name] for name in names}
+    # Whole numbers, one a row, may be discrete actions: they keep their type, by which `discrete.settle` knows them.
+    numbers = sum(int(np.prod(column.shape[1:])) for column in columns.values())
+    discrete = what == "actions" and numbers == 1 and columns[names[0]].dtype.kind in "biu"
     rows = _require_rows(f"{table.name}: {what}", columns, problem)
     widths = {name: int(np.prod(column.shape[1:])) for name, column in columns.items()}
     images = any(len(c.shape) > 2 for c in columns.values()) and all(c.dtype == np.uint8 for c in columns.values())
-    dtype = np.dtype(np.uint8 if images else np.float32)
+    dtype = np.dtype(np.int64 if discrete else np.uint8 if images else np.float32)
 
     def read(start: int, stop: int) -> np.ndarray:
         pieces = [column[start:stop].reshape(-1, widths[name]) for name, column in columns.items()]
@@ -253,7 +254,8 @@ def lay_out(table: Table, lengths: np.ndarray, columns: dict[str, Column], follo
     _require_layout(table.name, len(lengths), columns, after)
     rows = next(iter(columns.values())).shape[0]
     kinds = {name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()}
-    kinds["actions"] = Kind(kinds["actions"].shape, np.dtype(np.float32))
+    if kinds["actions"].dtype.kind != "i":
+        kinds["actions"] = Kind(kinds["actions"].shape, np.dtype(np.float32))
     ends = np.cumsum(lengths + whole) - 1  # each episode's last row, as it will be
     for name, column in columns.items():
         final = column if whole and name != "actions" else None

@@ -291,6 +291,8 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
         raise HilpError(f"{data.name} is subsampled already, by {data.stride}: load it again with another stride")
     if stride == 1:
         return replace(data, stride=1)
+    if data.choices:
+        raise HilpError(f"{data.name} has discrete actions, of which a stride makes no mean: leave out the stride")
     if data.frames > 1:
         raise HilpError(f"{data.name}: frames are those of neighbouring rows, which a stride leaves out: choose one")
     strides = (np.asarray(data.lengths) - 1) // stride  # of each episode

@@ -106,6 +106,27 @@ class TransformedRows(MadeRows):
         return self._transform(np.asarray(self._rows[index]))
 
 
+class OneHot(MadeRows):
+    """Discrete actions as networks see them: rows of `count` numbers, 1 for the one that was chosen, else 0."""
+
+    ndim, dtype = 2, np.dtype(np.float32)
+
+    def __init__(self, stored: Any, count: int) -> None:
+        self.stored, self.count = stored, count  # [rows, 1] whole numbers from 0 to count - 1; the array may be jax's
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.stored), self.count
+
+    def __getitem__(self, rows: Any) -> Any:
+        return one_hot(self.stored[rows], self.count)
+
+
+def one_hot(chosen: Any, count: int) -> Any:
+    """Choices [..., 1] as numbers [..., count]; the same lines are traced by jax."""
+    return (chosen == np.arange(count, dtype=chosen.dtype)).astype(np.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class ActionScaling:
     """raw action = center + half_range * action, column by column."""
@@ -134,7 +155,7 @@ class ActionScaling:
         return ActionScaling(earlier.center + earlier.half_range * self.center, earlier.half_range * self.half_range)
 
 
-OTHERWISE_IN_JSON = ("format", "action_scaling", "measured")  # fields of Metadata
+OTHERWISE_IN_JSON = ("format", "action_scaling", "measured", "choices")  # fields of Metadata
 Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of a row, side by side: name, shape
 
 
@@ -151,6 +172,7 @@ class Metadata:
     observation_parts: Parts = ()
     action_parts: Parts = ()  # where columns of a log make up an action
     action_scaling: ActionScaling | None = None  # where actions were rescaled
+    choices: int = 0  # of discrete actions how many there are; they are stored as whole numbers from 0 on
     stride: int | None = None  # rows of the log that one step spans; None: 1, and free to be chosen
     stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
     frames: int = 1  # of a picture and those before it that networks see at once
@@ -180,6 +202,7 @@ class Metadata:
             **plain,
             "read_as": self.format,
             "endings": dict(self.endings),
+            **({"choices": self.choices} if self.choices else {}),
             **({"measured": dict(self.measured)} if self.measured else {}),
             "action_center": None if scaling is None else scaling.center.tolist(),
             "action_half_range": None if scaling is None else scaling.half_range.tolist(),
@@ -200,6 +223,7 @@ class Metadata:
         if known["stride"] is not None:
             known["stride"] = max(1, int(known["stride"]))
         known |= {"notes": tuple(known["notes"]), "frames": max(1, int(known["frames"]))}
+        known["choices"] = max(0, int(values.get("choices", 0)))
         return Metadata(**known, format="native", measured=dict(values.get("measured", {})))
 
 

@@ -23,7 +23,6 @@ from hilp.learning.methods import monolithic
 from hilp.policy import listening
 from hilp.policy.policy import FoundationPolicy, require_policy
 from hilp.policy.preparation import Preparation
-from hilp.spec import Spec
 from hilp.tasks import rendering
 from hilp.training import loop
 from hilp.training.hierarchy import as_trained
@@ -154,7 +153,7 @@ class Reference:
                 storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
                 storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete
                 return model
-        spec = Spec.of(self.data.network_inputs, self.data.action_dim)
+        spec = self.data.network_spec
         key = jax.random.key(0)
         like = jax.eval_shape(lambda: monolithic.export(self.config, monolithic.init(self.config, spec, key)))
         return storage.unflatten(like, storage.read_arrays(weights)[0], weights)

@@ -238,5 +238,5 @@ def _flat(policy: FoundationPolicy, observations: trees.Tree) -> np.ndarray:
 
 
 def _scaled(policy: FoundationPolicy, actions: np.ndarray) -> np.ndarray:
-    preparation = policy.preparation
-    return np.asarray((actions - preparation.action_center) / preparation.action_half_range)
+    """Actions [n, act], or one number each, in the units of networks."""
+    return policy.preparation.inside(np.reshape(actions, (len(actions), -1)))

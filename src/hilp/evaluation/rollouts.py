@@ -19,7 +19,7 @@ from hilp.prompts.base import Prompt
 from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.specs import PLANS, Goal
 from hilp.tasks import rendering
-from hilp.tasks.base import AnyGoal, Given
+from hilp.tasks.base import REST, AnyGoal, Given, random_actions
 
 REWARD_STEPS = 300  # length of an episode under the reward of a potential
 Outcome = dict[str, Any]  # the part of a row that says what came of the episodes
@@ -93,11 +93,10 @@ def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_go
 
     def act(active: np.ndarray) -> np.ndarray:
         seen = rendering.policy_observations(running)
-        if not to_goals:
-            return policy.act(seen, prompt)
-        actions = policy.act(seen, prompt, active=active)
-        actions[~active] = 0.0
-        return actions
+        actions = policy.act(seen, prompt, active=active) if to_goals else policy.act(seen, prompt)
+        if to_goals:
+            actions[~active] = REST if policy.spec.choices else 0.0
+        return actions.reshape(len(actions), -1)
 
     return act
 
@@ -114,7 +113,7 @@ def rollout_goals(
         raise HilpError(f"{world.name} cannot tell from a picture whether a goal is reached: give a name or its state")
     to_one = {} if goal is None else {"goal": goal.for_task}
     running = world.episodes(np.random.default_rng(seed), episodes, **to_one)
-    if spec.plan == 0 and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
+    if spec.plan in (0, "auto") and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
         prompt: Any = _by_reward(policy, world, spec, running)
     else:
         prompt = policy.goal(rendering.policy_goals(running), **spec.options())
@@ -364,4 +363,4 @@ def _at_random(world: tasks.Task, episodes: int, seed: int) -> tuple[Any, Act]:
     world = getattr(world, "plain", world)
     world = world.with_own_units(False) if hasattr(world, "with_own_units") else world
     rng = np.random.default_rng([seed, 1])
-    return world, lambda _: rng.uniform(-1, 1, (episodes, world.action_dim))
+    return world, lambda _: random_actions(world, rng, episodes)

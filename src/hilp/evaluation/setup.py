@@ -95,7 +95,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     """The data with rewards: those of its task or of a formula, or its own."""
     if reward is None:
         return rewards.label(data, shift=shift or 0.0, ends=ends)
-    spec = Spec.of(data.observations, data.action_dim)
+    spec = data.spec
     world = None if data.task is None else tasks.make_recorded(data.task)
     if world is not None:
         fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts

@@ -6,6 +6,8 @@
 | `encode.onnx` | observation | latent, where the method has one |
 | `target.onnx` | observation: the goal | target: what stands for the goal |
 | `goal.onnx` | observation, target | action, on the way to the goal |
+
+A discrete action is a whole number, and comes with `scores`, one for each choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,9 +26,10 @@ from hilp.policy.policy import FoundationPolicy
 FORMAT, VERSION = "hilp-onnx", 1
 ABOUT, BANK = "policy.json", "bank.safetensors"
 OPSET, IR_VERSION = 17, 8
-KINDS = {"float32": 1, "uint8": 2, "bool": 9, "float64": 11}  # as ONNX numbers types
+KINDS = {"float32": 1, "uint8": 2, "int64": 7, "bool": 9, "float64": 11}  # as ONNX numbers types
 
 Output = tuple[str, *tuple[int, ...]]  # name, and the shape of a row
+SCORES = "scores"  # what a policy of discrete actions gives beside `action`
 Made = dict[str, tuple[Program, Output]]  # by the name of a graph
 Shapes = dict[str, tuple[tuple[int, ...], str]]  # of a row of every input, and its type
 
@@ -47,7 +50,9 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
         storage.write_bytes(folder / f"{name}.onnx", [model.SerializeToString(deterministic=True)])
     storage.write_arrays(folder / BANK, _kept(policy), about)
     graphs = {name: _signature(program, output, shapes) for name, (program, output) in made.items()}
-    sizes = {"observation_dim": policy.spec.observation_dim, "action_dim": policy.spec.action_dim}
+    spec = policy.spec
+    sizes = {"observation_dim": spec.observation_dim, "action_dim": spec.action_dim}
+    sizes |= {"choices": spec.choices} if spec.choices else {}
     note = {"format": FORMAT, "version": VERSION, **policy_programs.described(policy), **sizes, "graphs": graphs}
     storage.write_json(folder / ABOUT, note)
     goal = {"act_towards": "goal"} if "act_towards" in exported.programs else {"goal_skill": "target"}
@@ -68,7 +73,9 @@ def _kept(policy: FoundationPolicy) -> dict[str, np.ndarray]:
 
 def _signature(program: Program, output: Output, shapes: Shapes) -> dict[str, Any]:
     inputs = {one: ["rows", *shapes[one][0]] for one in program.inputs if 0 not in shapes[one][0]}
-    return {"inputs": inputs, "output": {output[0]: ["rows", *output[1:]]}}
+    name, *row = output
+    scored = {"action": ["rows", *row[:-1]]} if name == SCORES else {}
+    return {"inputs": inputs, "output": {**scored, name: ["rows", *row]}}
 
 
 def require_onnx() -> Any:
@@ -83,7 +90,8 @@ def require_onnx() -> Any:
 
 def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: int) -> Made:
     chunk = () if policy.chunk == 1 else (policy.chunk,)
-    actions: Output = ("action", *chunk, policy.spec.action_dim)
+    choices = policy.spec.choices
+    actions: Output = (SCORES, *chunk, choices) if choices else ("action", *chunk, policy.spec.action_dim)
     made: Made = {"act": (programs["act"], actions)}
     if "encode" in programs:
         made["encode"] = (programs["encode"], ("latent", latents))
@@ -105,10 +113,11 @@ def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
     except Exception as error:  # onnxruntime has errors of its own for everything
         raise HilpError(f"onnxruntime does not take {path.name}: {' '.join(str(error).split())[:300]}") from error
     names = {one.name for one in session.get_inputs()}
+    gives = [SCORES] if SCORES in {one.name for one in session.get_outputs()} else None
 
     def run(*inputs: np.ndarray) -> np.ndarray:
         known = {name: array for name, array in zip(program.inputs, inputs, strict=True) if name in names}
-        found: np.ndarray = session.run(None, known)[0]
+        found: np.ndarray = session.run(gives, known)[0]
         return found
 
     return run
@@ -172,6 +181,10 @@ def _model(
     described, taken = onnx.helper.make_tensor_value_info, [one for one in program.inputs if one in used]
     inputs = [described(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]]) for one in taken]
     outputs = [described(output[0], KINDS["float32"], ["rows", *output[1:]])]
+    gives, *row = output
+    if gives == SCORES:  # the action comes first
+        made.nodes.append(onnx.helper.make_node("ArgMax", [SCORES], ["action"], axis=len(row), keepdims=0))
+        outputs.insert(0, described("action", KINDS["int64"], ["rows", *row[:-1]]))
     built = onnx.helper.make_graph(made.nodes, name, inputs, outputs, list(made.initializers.values()))
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(built, opset_imports=opset, producer_name="hilp", ir_version=IR_VERSION)

@@ -121,7 +121,7 @@ def _program(
                 value = _transformed(builder, value, preparation.transform)
             operands.append(_normalised(builder, value))
     output = builder.rule(applied, weights, arguments, operands)
-    if rule.startswith("act"):
+    if rule.startswith("act") and not spec.choices:  # of discrete actions the scores go out
         scaled = builder.step("mul", output, "preparation.action_half_range")
         output = builder.step("add", scaled, "preparation.action_center")
     return Program(builder.inputs, tuple(builder.steps), output)

@@ -2,7 +2,7 @@
 
     import hilp_runtime
     policy = hilp_runtime.load("folder")
-    go = policy.goal(goal_observation)              # or plan="auto", plan=3; policy.reward(...), policy.follow(...)
+    go = policy.goal(goal_observation)              # or plan=0, plan=3; policy.reward(...), policy.follow(...)
     action = policy.act(observation, go)            # at every step; a batch of observations gives a batch of actions
 
 Prompts are hilp's own: this package holds a copy of `hilp.prompts`. Loading runs no code of the policy's file: a policy

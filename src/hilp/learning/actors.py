@@ -1,8 +1,10 @@
 """Actors: the heads that give actions, and the losses that train them.
 
 `GaussianActor` and `SquashedActor` belong to the goal-conditioned half of the paper, `TanhActor` to the zero-shot half,
-`UnitActor` to the rivals; `FlowActor` can stand in for the Gaussian one. The first argument of a loss is the actor that
-it trains; values come in as arrays or as a function of the actor's own action, so one loss serves every kind of critic.
+`UnitActor` to the rivals; `FlowActor` can stand in for the Gaussian one. Of discrete actions, which are one-hot here,
+`head` and `skilled` give `CategoricalActor` and `SoftmaxActor` in their place, which answer a score for each choice:
+the policy takes the largest. The first argument of a loss is the actor that it trains; values come in as arrays or as a
+function of the actor's own action, so one loss serves every kind of critic.
 """
 
 import math
@@ -25,6 +27,7 @@ LOG_STD_RANGE = (-5.0, 2.0)
 ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 TINY = 1e-6  # keeps a division by a mean of zero finite
+SHARPNESS = 0.1  # of a softmax over choices: its temperature, in deviations of their values
 FLOW_STEPS = 10  # Euler steps from noise to an action
 FLOW_START = 0.1  # deviation of the noise that acting starts from: see FlowActor
 
@@ -63,6 +66,10 @@ class Actor(eqx.Module):
     def act(self, observation: Tree, *skill: Tree) -> Array:
         """The action without noise, inside the box."""
         return jnp.clip(self(join(observation, *skill)), -1.0, 1.0)
+
+    def expected(self, q: Callable[[Array], Array], x: Array) -> Array:
+        """What `q`, a function of actions, says of its own action: batch."""
+        return q(self.act(x))
 
 
 class GaussianActor(Actor):
@@ -145,6 +152,31 @@ class FlowActor(Actor):
         return -0.5 * summed(jnp.square(found - (action - noise)), real)
 
 
+class CategoricalActor(Actor):
+    """pi(a | s, z) of discrete actions: ReLU layers, a logit for each choice (in each step of a chunk)."""
+
+    choices: int = eqx.field(static=True)
+
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array, choices: int):
+        super().__init__(size_in, hidden, size_out, key)
+        self.choices = choices
+
+    def log_prob(self, x: Array, action: Array, key: Array | None = None, real: Array | None = None) -> Array:
+        """log pi(action | x) of one-hot actions, side by side in a chunk: the sum over its real steps."""
+        logits = self(x)
+        steps = logits.reshape(*logits.shape[:-1], -1, self.choices)
+        return summed(action * jax.nn.log_softmax(steps).reshape(logits.shape), real)
+
+    def act(self, observation: Tree, *skill: Tree) -> Array:
+        """The logits."""
+        return self(join(observation, *skill))
+
+    def expected(self, q: Callable[[Array], Array], x: Array) -> Array:
+        """The mean of `q` over the policy's choices of one action: batch."""
+        probabilities = jax.nn.softmax(self(x))
+        return jnp.sum(probabilities * jnp.moveaxis(of_choices(q, probabilities.shape), 0, -1), axis=-1)
+
+
 class SquashedActor(Actor):
     """SAC's pi(a | s, g): a Gaussian of state-dependent mean and deviation, sent through tanh."""
 
@@ -168,6 +200,28 @@ HEADS: dict[str, type[GaussianActor] | type[FlowActor]] = {
     "gaussian": GaussianActor,
     "flow": FlowActor,
 }  # by the config key `actor`
+KINDS = {**HEADS, "unit": UnitActor}
+
+
+def head(
+    spec: Spec,
+    size_in: images.Input,
+    hidden: Sequence[int],
+    key: Array,
+    kind: str = "gaussian",
+    chunk: int = 1,
+) -> "Density":
+    """The actor of a kind in KINDS that imitates actions of this spec, so many at once."""
+    if not spec.choices:
+        return KINDS[kind](size_in, hidden, chunk * spec.action_dim, key)
+    if kind == "flow":
+        spec.require_continuous("the actor 'flow'", "leave out --set actor=flow")
+    return CategoricalActor(size_in, hidden, chunk * spec.choices, key, spec.choices)
+
+
+def of_choices(q: Callable[[Array], Array], shape: tuple[int, ...]) -> Array:
+    """`q`, a function of actions, for each choice that all of a batch might make; shape: batch x choices."""
+    return jax.vmap(lambda one: q(jnp.broadcast_to(one, shape)))(jnp.eye(shape[-1]))
 
 
 def gaussian(outputs: Array) -> tuple[Array, Array]:
@@ -189,14 +243,40 @@ class TanhActor(eqx.Module):
         self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
         self.head = Mlp(2 * preprocess_hidden[1], (hidden,), spec.action_dim, key_head)
 
-    def __call__(self, observation: Tree, z: Array) -> Array:
+    def numbers(self, observation: Tree, z: Array) -> Array:
+        """What the layers give."""
         joined = [self.state(join(observation)), self.state_skill(join(observation, z))]
-        return jnp.tanh(self.head(jnp.concatenate(joined, axis=-1)))
+        return self.head(jnp.concatenate(joined, axis=-1))
+
+    def __call__(self, observation: Tree, z: Array) -> Array:
+        return jnp.tanh(self.numbers(observation, z))
 
     def explore(self, observation: Tree, z: Array, noise: Array) -> Array:
         """The action with noise, held inside the open box; the gradient passes as if nothing held it."""
         action = self(observation, z) + noise
         return action + jax.lax.stop_gradient(jnp.clip(action, -ACTION_BOX, ACTION_BOX) - action)
+
+
+class SoftmaxActor(TanhActor):
+    """The same layers for discrete actions: a logit for each choice, learnt as a softmax of what critics say of all."""
+
+    def __init__(self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, key: Array):
+        super().__init__(spec, skill_dim, preprocess_hidden, hidden, key)
+
+    def __call__(self, observation: Tree, z: Array) -> Array:
+        return self.numbers(observation, z)
+
+    def explore(self, observation: Tree, z: Array, noise: Array) -> Array:
+        """Its probabilities: critics are linear in actions, so they give the mean over its choices, without noise."""
+        return jax.nn.softmax(self(observation, z))
+
+
+def skilled(
+    spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, key: Array
+) -> TanhActor | SoftmaxActor:
+    """The actor of the zero-shot half for actions of this spec."""
+    kind = SoftmaxActor if spec.choices else TanhActor
+    return kind(spec, skill_dim, preprocess_hidden, hidden, key)
 
 
 def smoothing_noise(key: Array, shape: tuple[int, ...], std: float, limit: float) -> Array:
@@ -231,7 +311,7 @@ def as_chunk(answer: Array, k: int) -> Array:
 
 # ---- losses ----------------------------------------------------------------------------------------------------------
 
-Density = GaussianActor | UnitActor | FlowActor  # actors with a log_prob; a flow's needs a key
+Density = GaussianActor | UnitActor | FlowActor | CategoricalActor  # actors with a log_prob; a flow's needs a key
 
 
 def bc_loss(actor: Density, sz: Array, action: Array, key: Array | None = None, real: Array | None = None) -> Array:
@@ -277,8 +357,8 @@ def ddpg_bc_loss(
     key: Array | None = None,
     real: Array | None = None,
 ) -> tuple[Array, Array]:
-    """DDPG+BC: the mean action climbs Q, the density stays with the data; also returns the mean of Q."""
-    own = q(actor.act(sz))
+    """DDPG+BC: the actor's own action climbs Q, the density stays with the data; also returns the mean of Q."""
+    own = actor.expected(q, sz)
     return ddpg_bc(own, actor.log_prob(sz, action, key, real), weight), jnp.mean(own)
 
 
@@ -317,8 +397,24 @@ def td3_loss(
 
     With a weight Q is divided by E|Q|, and the weighted |pi(s, z) + noise - a|^2 keeps to the data's action a (TD3+BC).
     """
+    if isinstance(actor, SoftmaxActor):
+        return softmax_loss(actor, q, observation, z, action, bc_weight)
     own = actor.explore(observation, z, noise)
     value = jnp.min(q(own), axis=0)
     if bc_weight == 0.0:
         return -jnp.mean(value)
     return ddpg_bc(value, -jnp.sum(jnp.square(own - action), axis=-1), bc_weight)
+
+
+def softmax_loss(
+    actor: SoftmaxActor, q: Callable[[Array], Array], observation: Tree, z: Array, action: Array, bc_weight: float
+) -> Array:
+    """TD3's loss in its discrete form: the cross-entropy to softmax(min_i Q_i(s, ., z) / temperature).
+
+    The temperature is SHARPNESS of how far Q usually spreads over choices, so rewards of any scale are served. With a
+    weight, the cross-entropy to the data's action keeps to it.
+    """
+    values = jnp.min(of_choices(q, action.shape), axis=1).T  # batch x choices
+    temperature = SHARPNESS * jnp.mean(jnp.std(values, axis=-1)) + TINY
+    wanted = jax.lax.stop_gradient(jax.nn.softmax(values / temperature))
+    return -jnp.mean(jnp.sum((wanted + bc_weight * action) * jax.nn.log_softmax(actor(observation, z)), axis=-1))

@@ -266,7 +266,7 @@ def shared_encoder(cfg: SuccessorConfig, spec: Spec, key: Array) -> tuple[Shared
     encoder, size = image_encoder(layout(cfg, spec, "rewards"), key)
     if encoder is None:
         return (), (), spec
-    return encoder, optax.adam(cfg.lr).init(encoder), Spec(size, spec.action_dim)
+    return encoder, optax.adam(cfg.lr).init(encoder), replace(spec, observation_dim=size, parts=())
 
 
 def encode_observation(encoder: SharedEncoder, observation: Tree) -> Tree:

@@ -237,26 +237,37 @@ class Mlp(eqx.Module):
 
 
 class SuccessorMap(eqx.Module):
-    """psi(s, a, z) (or a critic, with one output): (s, a) and (s, z) have a preprocessor each, shared by all heads."""
+    """psi(s, a, z) (or a critic, with one output): (s, a) and (s, z) have a preprocessor each, shared by all heads.
+
+    Of discrete actions, (s, a) is s alone, and a head foretells all of them at once; `action` says how much each
+    counts: one-hot for one of them, probabilities for the mean over a policy.
+    """
 
     state_action: Preprocessor
     state_skill: Preprocessor
     heads: tuple[Mlp, ...]
+    choices: int = eqx.field(static=True)
 
     def __init__(
         self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, size_out: int, key: Array
     ):
         key_action, key_skill, *keys = jax.random.split(key, 2 + HEADS)
-        self.state_action = Preprocessor(spec.observation_dim + spec.action_dim, preprocess_hidden, key_action)
+        self.choices = spec.choices
+        size_action = 0 if spec.choices else spec.action_dim
+        self.state_action = Preprocessor(spec.observation_dim + size_action, preprocess_hidden, key_action)
         self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
+        size_out *= spec.choices or 1
         self.heads = tuple(Mlp(2 * preprocess_hidden[1], (hidden,), size_out, k) for k in keys)
 
     def __call__(self, observation: Tree, action: Array, z: Array) -> Array:
         """heads x batch x out."""
-        sa = self.state_action(join(observation, action))
+        sa = self.state_action(join(observation) if self.choices else join(observation, action))
         sz = self.state_skill(join(observation, z))
         joined = jnp.concatenate([sa, sz], axis=-1)
-        return jnp.stack([head(joined) for head in self.heads])
+        found = jnp.stack([head(joined) for head in self.heads])
+        if not self.choices:
+            return found
+        return jnp.einsum("hbad,ba->hbd", found.reshape(*found.shape[:-1], self.choices, -1), action)
 
 
 Ensemble = tuple[Trunk, ...]  # not one stacked network: on a CPU a batched matrix product is the slower one

@@ -12,12 +12,15 @@ import numpy as np
 from jax import Array
 
 from hilp import trees
-from hilp.data.transforms import Frames
+from hilp.data.transforms import Frames, OneHot
 from hilp.errors import HilpError, nearest, some
 from hilp.trees import Tree
 
 jax.tree_util.register_pytree_node(  # stacks of frames go to the device as what is stored, and are built there
     Frames, lambda frames: ((frames.stored, frames.first), frames.count), lambda count, parts: Frames(*parts, count)
+)
+jax.tree_util.register_pytree_node(  # discrete actions go there as small whole numbers
+    OneHot, lambda actions: ((actions.stored,), actions.count), lambda count, parts: OneHot(*parts, count)
 )
 ACTION_LIMIT = 1.0 - 1e-5  # data actions are clipped to this, so that a squashed density stays finite
 
@@ -223,7 +226,7 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
         values = trees.over(lambda part, numbers=numbers: part[numbers], known[name])
         if name == "observations":
             values = normalised(values, columns.mean, columns.scale)
-        elif name == "actions":
+        elif name == "actions" and not isinstance(known[name], OneHot):
             values = xp.clip(values, -ACTION_LIMIT, ACTION_LIMIT)
         ends = np.cumsum([numbers.size for numbers in wanted.values()])[:-1]
         pieces = trees.over(lambda part, ends=ends: xp.split(part, ends), values)

@@ -15,6 +15,7 @@ from jax import Array
 from hilp.learning import actors, hilbert, losses, networks
 from hilp.learning.configs import LATER, Fraction, Head, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.sampling import Batch
+from hilp.spec import Spec
 
 STANDING = 1e-2  # latent steps: what moves by less has no direction
 
@@ -57,11 +58,13 @@ def draw_mixed(key: Array, shape: tuple[int, ...], share: float, of_rows: Callab
     return jnp.where(jax.random.uniform(key_which, (shape[0], 1)) < share, of_data, uniform)
 
 
-def init_policy(cfg: Config, size_sz: Any, action_dim: int, keys: Sequence[Array]) -> dict[str, Any]:
+def init_policy(cfg: Config, size_sz: Any, spec: Spec, keys: Sequence[Array], chunk: int = 1) -> dict[str, Any]:
     """V(s, z), the critics with their targets, the actor and their optimiser: parts of a state, by three keys."""
+    if chunk > 1 and getattr(cfg, "extraction", "awr") != "awr":
+        spec.require_continuous("ddpg+bc with a chunk", "leave out one of the two (--set chunk=1)")
     value = networks.Trunk(size_sz, cfg.hidden, 1, keys[0])
-    critic = networks.ensemble(networks.Trunk, size_sz + action_dim, cfg.hidden, 1, key=keys[1])
-    actor = actors.HEADS[cfg.actor](size_sz, cfg.actor_hidden, action_dim, keys[2])
+    critic = networks.ensemble(networks.Trunk, size_sz + chunk * spec.action_dim, cfg.hidden, 1, key=keys[1])
+    actor = actors.head(spec, size_sz, cfg.actor_hidden, keys[2], cfg.actor, chunk)
     opt = optax.adam(cfg.lr).init((value, critic, actor))
     return {"value": value, "critic": critic, "critic_target": critic, "actor": actor, "policy_opt": opt}
 

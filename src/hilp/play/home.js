@@ -37,7 +37,7 @@ window.hilpHome = (() => {
   const quoted = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
 
   function flags(spec) {
-    if (spec.kind === "goal") return `--goal=${quoted(Array.isArray(spec.goal) ? spec.goal.join(",") : spec.goal)} --plan=${spec.plan ?? 0}`;
+    if (spec.kind === "goal") return `--goal=${quoted(Array.isArray(spec.goal) ? spec.goal.join(",") : spec.goal)} --plan=${spec.plan ?? "auto"}`;
     if (spec.kind === "reward") return `--reward=${quoted(spec.reward)}${spec.rule ? ` --rule=${spec.rule}` : ""}`;
     return spec.kind === "skill" && spec.z ? `--skill=${quoted(spec.z.join(","))}` : null;
   }

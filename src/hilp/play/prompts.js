@@ -119,7 +119,7 @@ window.hilpPolicy = (() => {
 
   function goalPrompt(policy, spec) {
     options(spec, ["goal", "plan", "best", "radius"]);
-    const { plan: how = 0, best = BEST, radius = null } = spec, goal = Float32Array.from(spec.goal), named = typeof how === "string";
+    const { plan = "auto", best = BEST, radius = null } = spec, how = plan === "auto" && !policy.has("goal_direction") ? 0 : plan, goal = Float32Array.from(spec.goal), named = typeof how === "string";
     if (!(named ? ["auto", "graph", "midpoints"].includes(how) : Number.isInteger(how) && how >= 0 && how <= MOST)) throw new Error(`plan is a number of recursions from 0 to ${MOST} or one of auto, graph, midpoints, not ${how}`);
     if (!policy.has("goal_direction")) {
       if (!policy.has("goal_skill")) throw new Error(`${policy.note.method} has no goal rule: prompt it with a reward`);

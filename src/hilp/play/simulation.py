@@ -160,9 +160,13 @@ class Simulation:
     def _push(self, message: Message) -> list[Message]:
         """All agents are pushed the same way, so that two of them can be compared."""
         rng = np.random.default_rng(require_seed(message.get("seed", 0)))
+        prepared, choices = self.policy.preparation, self.policy.spec.choices
         way = rng.standard_normal(self.world.action_dim)
-        prepared = self.policy.preparation
-        action = prepared.action_center + prepared.action_half_range * way / np.abs(way).max()
+        action = (
+            np.array(rng.integers(choices))
+            if choices
+            else prepared.action_center + prepared.action_half_range * way / np.abs(way).max()
+        )
         for agent in self.agents:
             agent.push, agent.pushed, agent.reached = action, PUSH, False
         return []

@@ -116,8 +116,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a policy's folder holds, or that of the run that trained it, by the names of FoundationPolicy's fields."""
     folder = runs.find(place_of("the folder of a policy", path))
     description = _read_description(folder)
-    # Said in config.json, because the file of a policy that was here before may still lie in the folder.
-    names = [WEIGHTS, BANK, *(name for name, key in OPTIONAL.items() if description.get(key))]
+    names = _arrays_of(description)
     arrays = {name: storage.read_arrays(folder / name)[0] for name in names}
     try:  # before anything is built from the config, which would fail in its own way on a changed value
         found = fingerprint({key: description[key] for key in IDENTITY}, *arrays.values())
@@ -151,6 +150,16 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     latents = part(LATENTS, lambda columns: LatentBank.from_columns(columns, spec))
     graph = part(GRAPH, lambda columns: Graph.from_columns(columns, len(latents or bank)))
     return {**known, "bank": bank, "graph": graph, "latent_bank": latents}
+
+
+def files(folder: Path) -> list[str]:
+    """The files of a policy's folder."""
+    return [CONFIG, *_arrays_of(_read_description(folder))]
+
+
+def _arrays_of(description: Mapping[str, Any]) -> list[str]:
+    """Said in config.json, because the file of a policy that was here before may still lie in the folder."""
+    return [WEIGHTS, BANK, *(name for name, key in OPTIONAL.items() if description.get(key))]
 
 
 def _read_description(folder: Path) -> dict[str, Any]:

@@ -30,9 +30,9 @@ def listening(policy: Any, seed: int = 0) -> float | None:
     if skills is None:
         return None
     batch = Batch(kept.observations, False)
-    acted = np.stack([policy.rule("act", batch, z) for z in skills])
-    unit = policy.preparation.action_half_range
-    return spread(acted / unit, kept.actions / unit)
+    inside = policy.preparation.inside
+    acted = np.stack([inside(policy.chosen(policy.rule("act", batch, z))) for z in skills])
+    return spread(acted, inside(kept.actions))
 
 
 def spread(acted: np.ndarray, actions: np.ndarray) -> float | None:

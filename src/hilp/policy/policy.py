@@ -23,7 +23,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, place_of
 from hilp.learning import methods
-from hilp.policy import artifact
+from hilp.policy import artifact, places
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
 from hilp.prompts import graph
@@ -147,12 +147,12 @@ class FoundationPolicy(PromptablePolicy):
         prepare = self.preparation.observations
         arguments = [one.prepared(prepare) if isinstance(one, Batch) else one for one in inputs]
         if name == "act_towards":  # by the program that encodes the goal: see act_and_encode
-            return self.preparation.actions(np.asarray(self._rules("act_and_encode", *arguments)[0]))
+            return self.preparation.answers(np.asarray(self._rules("act_and_encode", *arguments)[0]))
         if name == "project":  # a handful of numbers: compiling costs more
             require_own_process()
             return np.asarray(self.core.project(*arguments))
         found = np.asarray(self._rules(name, *arguments))
-        return self.preparation.actions(found) if name.startswith("act") else found
+        return self.preparation.answers(found) if name.startswith("act") else found
 
     def has_rule(self, name: str) -> bool:
         if name not in self._has:  # kept, because Equinox wraps a method anew each time that it is looked up
@@ -259,9 +259,11 @@ class FoundationPolicy(PromptablePolicy):
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "FoundationPolicy":
-        """A policy from its folder, or from the folder of the run that trained it."""
+        """A policy from its folder, or from that of the run that trained it; zoo:NAME is one that comes with hilp, and
+        hf://USER/NAME one of the Hub, which is downloaded (pip install 'hilp[hub]'), at a revision with @REVISION.
+        """
         require_own_process()
-        return FoundationPolicy(**artifact.load(path))
+        return FoundationPolicy(**artifact.load(places.find(path).folder))
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,7 @@ class HighLevel:
         """The mean of pi(z | s) for a batch."""
         nothing = np.zeros((len(batch), 0), np.float32)
         found = self._rules("act", self.preparation.observations(batch.tree), nothing)
-        return self.preparation.actions(np.asarray(found))
+        return self.preparation.answers(np.asarray(found))
 
     def packed(self) -> Packed:
         return storage.flatten(self.core), artifact.describe(self)

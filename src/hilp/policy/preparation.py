@@ -9,7 +9,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.data.dataset import Dataset
-from hilp.data.transforms import ObservationTransform
+from hilp.data.transforms import ObservationTransform, one_hot
 from hilp.learning.sampling import normalised
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -31,6 +31,7 @@ class Preparation:
     action_half_range: np.ndarray  # [act]
     stride: int = 1  # rows of the user's log that a step of training spans; it acts at every row all the same
     transform: ObservationTransform | None = None
+    choices: int = 0  # of discrete actions
 
     @staticmethod
     def of(data: Dataset, normalize: bool) -> "Preparation":
@@ -43,7 +44,7 @@ class Preparation:
         if data.stride_actions == "sum":  # of a stride; the user acts row by row
             center, half_range = center / stride, half_range / stride
         actions = np.asarray(center, np.float32), np.asarray(half_range, np.float32)
-        return Preparation(mean, scale, *actions, stride, data.transform)
+        return Preparation(mean, scale, *actions, stride, data.transform, data.choices)
 
     @staticmethod
     def _measured(observations: Tree, normalize: bool) -> tuple[Tree, Tree]:
@@ -64,14 +65,17 @@ class Preparation:
 
     def seen(self, spec: Spec) -> Spec:
         """What networks know of data that the user knows as `spec`."""
-        return spec if self.transform is None else replace(spec, observation_dim=self.transform.size)
+        seen = spec if self.transform is None else replace(spec, observation_dim=self.transform.size)
+        return seen.of_networks
 
-    def actions(self, actions: np.ndarray) -> np.ndarray:
-        """Of the networks, as the user takes them."""
-        return self.action_center + self.action_half_range * actions
+    def answers(self, actions: np.ndarray) -> np.ndarray:
+        """Of the networks, in the user's units; of discrete actions a score for each choice."""
+        return actions if self.choices else self.action_center + self.action_half_range * actions
 
     def inside(self, actions: np.ndarray) -> np.ndarray:
-        """Of the user, as the networks give them."""
+        """Of the user, as the networks give them; of discrete actions 1 for the one that was chosen, else 0."""
+        if self.choices:
+            return np.asarray(one_hot(np.asarray(actions), self.choices))
         return np.asarray((actions - self.action_center) / self.action_half_range, np.float32)
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +109,7 @@ class Preparation:
         if set(described) - {"stride", "transform"} != set(ARRAYS) or type(stride) is not int or stride < 1:
             raise ValueError("a part of the preparation is missing or unexpected")
         center, half_range = (array(name, described[name], (spec.action_dim,)) for name in ARRAYS[2:])
-        return Preparation(tree("mean"), tree("scale"), center, half_range, stride, transform)
+        return Preparation(tree("mean"), tree("scale"), center, half_range, stride, transform, spec.choices)
 
 
 def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:

@@ -184,8 +184,15 @@ class Agent:
     transform: Any  # which columns networks see, and which are angles; None: all, and none
 
     def rule(self, name: str, *inputs: Any) -> np.ndarray:
-        """What a rule gives for checked observations (`Batch`), skills and latents; actions in the user's units."""
+        """What a rule gives for checked observations (`Batch`), skills and latents.
+
+        Rules that act give actions in the user's units; of discrete actions a score for each choice.
+        """
         raise NotImplementedError
+
+    def chosen(self, answers: np.ndarray) -> np.ndarray:
+        """The actions [..., act] of what a rule that acts gives: of discrete ones the choice with the largest score."""
+        return answers.argmax(axis=-1)[..., None] if self.spec.choices else answers
 
     def has_rule(self, name: str) -> bool:
         """Whether the method behind this policy has a rule."""

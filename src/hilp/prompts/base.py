@@ -40,7 +40,7 @@ class Prompt:
         raise NotImplementedError
 
     def step(self, batch: Batch) -> np.ndarray | None:
-        """The action for one observation [1, act], where that takes fewer calls than by its skill; else None."""
+        """What the policy answers for one observation, where that takes fewer calls than by its skill; else None."""
         return None
 
     def packed(self) -> Packed:

@@ -6,7 +6,7 @@ And demonstrations, which are goals one after the other.
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -172,6 +172,8 @@ class GoalPrompt(Prompt):
 
 def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> GoalPrompt:
     """The prompt to reach a goal observation, or one an agent. matched: it is a state of the data for `goal_dims`."""
+    if options.plan == "auto" and not _can_plan(policy, options):
+        options = replace(options, plan=0)
     require(policy, options)
     goals = policy.check(goal)
     if options.goal_dims is not None and not matched:
@@ -233,6 +235,15 @@ def require(policy: Agent, options: Goal) -> None:
         policy.require_rule(
             "discount", "does not say how far its distances reach: use a number of recursions as plan, or pass a radius"
         )
+
+
+def _can_plan(policy: Agent, options: Goal) -> bool:
+    """Whether there is anything to plan with."""
+    try:
+        require(policy, options)
+    except HilpError:
+        return False
+    return True
 
 
 def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndarray:

@@ -6,8 +6,9 @@ potential does. So the simplest of three models is taken that explains held-out 
 u alone, both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -95,7 +96,7 @@ def _values(planner: GraphPlanner, state_reward: np.ndarray, potential: np.ndarr
     """
     graph, count = planner.graph, len(planner.graph)
     taken = graph.counts > 0 if (graph.counts > 0).any() else np.ones(len(graph.counts), bool)
-    origin, target, steps = graph.origin[taken], graph.target[taken], graph.steps[taken].astype(np.float64)
+    origin, target, steps = graph.origin[taken], graph.target[taken], planner.steps[taken].astype(np.float64)
     later = discount**steps
     on_the_way = (1.0 - later) / (1.0 - discount) * 0.5 * (state_reward[origin] + state_reward[target])
     earned = on_the_way + np.sqrt(later) * (potential[target] - potential[origin])
@@ -111,17 +112,22 @@ def _values(planner: GraphPlanner, state_reward: np.ndarray, potential: np.ndarr
     return values
 
 
-def subgoals(planner: GraphPlanner, plan: Plan, here: np.ndarray, best: int) -> np.ndarray:
+def on_bank(planner: GraphPlanner, plan: Plan) -> list[np.ndarray]:
+    """What each state of the bank is worth, earns and gets: the same for all agents at every step."""
+    return planner.on_bank((plan.values, plan.state_reward, plan.potential))
+
+
+def subgoals(planner: GraphPlanner, plan: Plan, known: Sequence[np.ndarray], here: np.ndarray, best: int) -> np.ndarray:
     """The latents to head for, agents x D: of the bank's states within the trust radius of an agent, the mean of
     those that are worth most, counting what is earned until there. Where staying pays, these lie around the agent.
+
+    known: `on_bank` of the plan.
     """
     near, shares = planner.shares(here)
     state_reward, potential = (np.sum(column[near] * shares, axis=1) for column in (plan.state_reward, plan.potential))
     found = np.array(here)
     for agent, states, steps in planner.surroundings(here):
-        own, weights = planner.bank_shares(states)
-        columns = (plan.values, plan.state_reward, plan.potential)
-        worth, earns, gets = (np.sum(column[own] * weights, axis=1) for column in columns)
+        worth, earns, gets = (column[states] for column in known)
         later = plan.discount**steps
         on_the_way = (1.0 - later) / (1.0 - plan.discount) * 0.5 * (state_reward[agent] + earns)
         score = on_the_way + np.sqrt(later) * (gets - potential[agent]) + later * worth
@@ -155,8 +161,12 @@ class GraphRewardPrompt(Prompt):
         here = self.policy.latents(self.policy.check(observations))
         target = np.array(here)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
-        target[rows] = subgoals(self.policy.planner, self.planned, here[rows], self.best)
+        target[rows] = subgoals(self.policy.planner, self.planned, self._on_bank, here[rows], self.best)
         return self.policy.goal_direction(here, target)
+
+    @cached_property
+    def _on_bank(self) -> list[np.ndarray]:
+        return on_bank(self.policy.planner, self.planned)
 
     def packed(self) -> Packed:
         values = asdict(self.planned)

@@ -39,25 +39,28 @@ class PromptablePolicy(Agent):
         A policy that was trained for one task (`skill_dim` 0) needs no prompt. active (bool [n]): agents whose action
         is used; nothing is planned for the others. A policy that answers chunks of actions plays them under a prompt,
         so a new episode begins with the prompt's reset(); under a skill vector it acts on the first one at every step.
+        Discrete actions are whole numbers: one, or [n] of a batch.
         """
         batch = self.check(observation)
         active = None if active is None else _agents(active, len(batch))
         self.data_range.warn("observation", batch.tree)
         if not callable(prompt):
-            action = self.rule("act", batch, self._skills(prompt, batch))
+            action = self.chosen(self.rule("act", batch, self._skills(prompt, batch)))
             action = action if self.chunk == 1 else action[:, 0]
         else:
             self.require_own(_fingerprint(prompt))
             action = self._answer(batch, prompt, active) if self.chunk == 1 else self._played(batch, prompt, active)
+        if self.spec.choices:  # a number an agent, as environments take it
+            action = action[..., 0].astype(np.int64)
         return action[0] if batch.single else action
 
     def _answer(self, batch: Batch, prompt: Prompt, active: np.ndarray | None) -> np.ndarray:
         """What the actor answers under a prompt: an action an agent, or a chunk of them."""
-        action = prompt.step(batch) if batch.single else None
-        if action is not None:
-            return action
+        answer = prompt.step(batch) if batch.single else None
+        if answer is not None:
+            return self.chosen(answer)
         z = prompt(batch) if active is None else prompt(batch, active=active)
-        return self.rule("act", batch, self._skills(z, batch))
+        return self.chosen(self.rule("act", batch, self._skills(z, batch)))
 
     @property
     def horizon(self) -> int:
@@ -78,14 +81,14 @@ class PromptablePolicy(Agent):
         agents = vars(prompt).setdefault(CHUNKS, AgentMemory(step=played, actions=np.float32(0.0)))
         agents.begin(len(batch), actions=self.play * self.spec.action_dim)
         due = agents["step"] >= played
+        due = due if active is None else due & active  # who is not asked plans nothing, and begins when it is
         if due.any():
-            wanted = due if active is None else due & active
-            answer = self._answer(batch, prompt, wanted)[:, : self.play]
+            answer = self._answer(batch, prompt, due)[:, : self.play]
             agents["actions"][due] = answer.reshape(len(batch), -1)[due]
             agents["step"][due] = 0
         else:
             prompt(batch, active=due)
-        at = agents["step"] // self.stride
+        at = np.minimum(agents["step"] // self.stride, self.play - 1)
         agents["step"] += 1
         return agents["actions"].reshape(len(batch), self.play, -1)[np.arange(len(batch)), at]
 
@@ -103,18 +106,19 @@ class PromptablePolicy(Agent):
     def goal(
         self,
         goal_observation: Any,
-        plan: int | str = 0,
+        plan: int | str = "auto",
         best: int = specs.BEST,
         radius: float | None = None,
         goal_dims: Sequence[int] | None = None,
         smooth: float | str = "auto",
     ) -> GoalPrompt:
-        """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
+        """Reach a goal observation. `plan` is "auto", "graph", "midpoints" or a number of midpoint recursions.
 
+        0 heads straight for the goal, as in the paper, where 3 is HILP-Plan.
         "graph" heads for states of the data that are nearest to the goal by way of the graph of the data, and tells
         beforehand what it knows (`path`, `steps`, `support`, `reachable`). "midpoints" recurses until the subgoal is
         within `radius` latent steps; by default a share of phi's horizon. "auto" follows the graph wherever the data
-        shows a way, and midpoints where it does not.
+        shows a way, and midpoints where it does not; it is 0 where a policy has no distances or keeps no states.
 
         goal_dims: the columns of the goal that count, if not all: a place, whatever the posture. A state of the data
         that agrees with the goal in these takes its place. smooth: take the agent to be at the mean of where it was

@@ -98,7 +98,7 @@ def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.G
         policy.require_rule("goal_skill", "has no goal rule" if options.rule == "goal" else "has no reward rule")
     labelled = _labelled(policy, data, function, options.samples, options.seed, whole=True)
     best = int(np.argmax(labelled.rewards))
-    return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
+    return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal(plan=0))
 
 
 def _by_segments(policy: Agent, data: Any, function: Any, options: Reward) -> SkillPrompt:
@@ -244,7 +244,7 @@ def _of_table(data: tuple[Any, ...], function: Any) -> Labelled:
 
 
 def _of_data(policy: Agent, data: Any, function: RewardFunction, samples: int, seed: int) -> Labelled:
-    if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
+    if data.spec.parts != policy.spec.parts:
         takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
         raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
     rows = Bank.rows(data, samples, seed)

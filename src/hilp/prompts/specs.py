@@ -33,8 +33,9 @@ REWARD_DISCOUNT = 0.99  # a step, of rewards that are planned on the graph
 class GoalOptions:
     """How a goal is reached."""
 
-    plan: int | str = 0
-    """way to the goal: 0 (straight), recursions of midpoints, or midpoints, graph, auto"""
+    plan: int | str = "auto"
+    """way to the goal: 0 (straight), recursions of midpoints, midpoints, graph, or auto: as the data shows, straight
+    where a policy has nothing to plan with"""
     best: int = BEST
     """latents that are averaged into a subgoal"""
     radius: float | None = None
@@ -86,11 +87,12 @@ class Spec:
         return {field.name: getattr(self, field.name) for field in own if field.kw_only}
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; fields that have their default are left out."""
+        """As plain values; fields that have their default are left out, but for the plan, which rows are about."""
         found: dict[str, Any] = {"kind": self.kind}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value, usual = getattr(self, field.name), field.default
-            if type(value) is not type(usual) or value != usual:  # arrays are never compared: no default is one
+            is_usual = type(value) is type(usual) and value == usual  # arrays are never compared: no default is one
+            if field.name == "plan" or not is_usual:
                 found[field.name] = _plain(value)
         return found
 

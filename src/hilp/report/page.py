@@ -21,19 +21,24 @@ from hilp.evaluation.rows import Metrics, Row, grouped
 from hilp.evaluation.setup import task_of
 from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
+from hilp.policy import places
 from hilp.policy.listening import listening
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.bank import Bank
 from hilp.prompts.midpoints import Midpoints
 from hilp.report import figures
 from hilp.report.markup import Section, page
-from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home
+from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES
 from hilp.tasks import rendering
 
 SHOWN_PAIRS = 20_000
 SHOWN_LATENTS = 800  # by t-SNE, in a second or two
 FIELD_STATES = 5_000  # enough to cover the floor
 SHOWN_LOSSES = 24  # a method has a few
+HELD_OUT_ACTOR = (
+    "A held-out actor loss says how likely the actor finds the data's own actions. A policy that does better than its "
+    "data leaves them, so lower is not better there: look at evaluations."
+)
 STRIPS = 3  # plans in pictures
 HALVINGS = 3  # of the way: seven midpoints between a start and a goal
 FAR_PAIRS = 200  # that the far ones are chosen from
@@ -66,8 +71,7 @@ def build(
 
 def write(run: str | Path, out: str | Path | None = None, task: str | None = None) -> Path:
     """Build the page of a run's folder from what the folder holds; `task` where its data names none."""
-    found = find(Path(run))
-    folder = home(found)
+    found, folder = places.find(run)
     policy = FoundationPolicy.load(found)
     metrics_folder = folder if (folder / METRICS).is_file() else folder.parent  # several seeds share a run's metrics
     rows = _read(files.read_rows, folder / ROWS)
@@ -389,6 +393,8 @@ def _training(metrics: list[Metrics]) -> list[Section]:
         panels[name] = {line: points for line, points in both.items() if points[0]}
     left_out = len(losses) - len(panels)
     text = f"{left_out:,} more losses are left out here; metrics.jsonl has them." if left_out else ""
+    if "actor_loss" in panels and len(panels["actor_loss"]) > 1:
+        text = f"{HELD_OUT_ACTOR} {text}".strip()
     fig = figures.curve_grid(panels, "Losses")
     return [Section("Training", text, [(fig, "Mean of each loss since the last point.")])]
 

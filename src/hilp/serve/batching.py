@@ -104,7 +104,7 @@ class Batcher:
                 except Exception as error:  # of one prompt: the others act
                     request.actions.set_exception(error)
             answers = policy.rule("act", batch, skills)
-        for request, actions in zip(together, policy.until_asked(answers), strict=False):
+        for request, actions in zip(together, policy.until_asked(policy.chosen(answers)), strict=False):
             if request.actions.done():
                 continue
             for _ in range(policy.horizon - 1):  # what prompts remember counts steps

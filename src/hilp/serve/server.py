@@ -169,7 +169,8 @@ class PolicyServer:
             timing = {"infer_ms": infer_ms}
             if robot.last_ms is not None:
                 timing["prev_total_ms"] = robot.last_ms
-            answer = wire.packed({"actions": np.asarray(actions, np.float32), "server_timing": timing})
+            kind = np.int64 if self.policy.spec.choices else np.float32
+            answer = wire.packed({"actions": np.asarray(actions, kind), "server_timing": timing})
         except Exception as error:  # whatever a message holds, the server lives
             return sockets.told(error)
         robot.answered += 1

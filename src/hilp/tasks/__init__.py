@@ -21,6 +21,7 @@ FAMILIES: dict[str, str] = {  # imported when needed
     "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",
     "ogbench": "hilp.tasks.ogbench",  # after antmaze, two of whose names it would take otherwise
+    "minigrid": "hilp.tasks.minigrid",
     "gym": "hilp.tasks.gym",
 }
 _typed: set[str] = set()  # names that the user typed in this process; others were read in a file

@@ -27,6 +27,7 @@ else:
 
 
 Given = np.ndarray | None  # a start or goal as an observation; None: a random one
+REST = -1  # the discrete action of episodes that are done
 AnyGoal = np.ndarray | str | None  # the same, or the name of a goal
 
 
@@ -78,6 +79,7 @@ class Task(Protocol):
     observation_dim: int
     action_dim: int
     has_goals: bool  # whether goal prompts make sense
+    choices: int = 0  # of discrete actions how many there are: then an action is one number; 0: they are in [-1, 1]
     columns: Mapping[str, int]  # numbers of an observation that have a name, e.g. "x"
     extra_columns: tuple[str, ...] = ()  # what `Episodes.extra` knows
     score_scale: float = 1.0  # brings returns of different tasks to one scale for aggregates
@@ -133,6 +135,13 @@ def require_observation(task: Task, value: Any, what: str, finite: bool = True) 
     return value
 
 
+def random_actions(world: Any, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Uniform actions [n, act] in a task."""
+    if choices := getattr(world, "choices", 0):
+        return rng.integers(choices, size=(n, 1))
+    return rng.uniform(-1, 1, (n, world.action_dim))
+
+
 class BaseEpisodes(Episodes):
     """What episodes of a task usually have."""
 
@@ -145,9 +154,11 @@ class BaseEpisodes(Episodes):
     def moving(self, actions: np.ndarray) -> np.ndarray:
         """The numbers of all episodes but those that are over, or that rest: at their goal, with an action of zero.
 
-        An evaluation gives exactly that action to episodes that are done, whose simulation would only cost time.
+        An evaluation gives exactly that action to episodes that are done, whose simulation would only cost time. Of
+        discrete actions zero is a choice, so there it is REST.
         """
-        resting = self.reached() & (actions == 0).all(axis=1)
+        still = actions < 0 if self._world.choices else actions == 0
+        resting = self.reached() & still.all(axis=1)
         return np.flatnonzero(~(resting | getattr(self, "over", False)))
 
     def extra(self, name: str) -> np.ndarray:
@@ -187,13 +198,13 @@ def column_names(parts: Parts) -> dict[str, int]:
     return columns
 
 
-def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
-    """MuJoCo or another module of its extra."""
+def import_simulator(needed_by: str, module: str = "mujoco", extra: str = "mujoco") -> Any:
+    """MuJoCo, or another module that an extra of hilp brings."""
     choose_rendering()  # before the import, by which simulators choose how to render
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[mujoco]'") from error
+        raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[{extra}]'") from error
 
 
 def choose_rendering() -> None:

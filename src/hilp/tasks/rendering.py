@@ -33,9 +33,9 @@ def policy_spec(world: Any) -> Spec:
     """The sizes of what policies see and do in a task."""
     parts = getattr(world, "image_parts", ())
     if not parts:
-        return Spec(world.observation_dim, world.action_dim)
+        return Spec(world.observation_dim, world.action_dim, choices=getattr(world, "choices", 0))
     kinds = {name: np.empty((1, *shape), kind) for name, shape, kind in parts}
-    return Spec.of(kinds, world.action_dim)
+    return Spec.of(kinds, world.action_dim, getattr(world, "choices", 0))
 
 
 def policy_observations(running: Any) -> Tree:

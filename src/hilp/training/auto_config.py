@@ -1,19 +1,20 @@
-"""Values of a config that are "auto", chosen by the data: its time scale, and what its actions are.
+"""What is chosen by the data where the user says nothing: the method, its updates, and values of a config.
 
 Numbers of the user always win. What was chosen is written down as numbers, so a policy, a run and a row say what they
 were trained with, and a run that is resumed goes on with what it began with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hilp import trees
-from hilp.data import gait, measures, timescale
+from hilp import presets, trees
+from hilp.data import checks, gait, measures, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, say
 from hilp.learning import configs
+from hilp.learning.configs import AUTO
 from hilp.presets import Preset
 
 HORIZON = "phi_discount"  # where it is "auto", so is the stride
@@ -29,6 +30,8 @@ NARROW = 0.6  # of the spread of all actions: where near states differ by less, 
 STAYING = 0.3  # the weight of staying with the actions of such a log
 ASKED = 500  # states whose nearest ones are looked for
 GROWTH = 2 / 3  # of updates with phi's horizon (docs/results/mazes.md, maps of one's own)
+MOST_TIMED = 10_000  # times the preset's updates that a run with a limit of time goes on for, which ends long before
+HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
 
 class Resolved(NamedTuple):
@@ -76,16 +79,53 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     return Resolved(config, data, "; ".join(lines) or None)
 
 
+def usual(
+    name: str, data: Dataset, minutes: float | None = None, before: Mapping[str, Any] = {}, quiet: bool = True
+) -> tuple[Preset, Dataset, dict[str, Any]]:
+    """What `hilp pretrain` takes without flags: a preset, the data as networks see it, options of the training.
+
+    name: a method, or "auto" for the one that suits the data. before: the description of a resumed run.
+    """
+    tell = (lambda line: None) if quiet else say
+    data = seen_usually(data, tell)
+    preset = presets.preset(method_named(name, "laptop", data, before, tell), "laptop", data.task)
+    steps = MOST_TIMED * preset.steps if minutes else updates(preset, preset.config, data, quiet)
+    return preset, data, {"steps": steps, "bank": preset.bank, "validation": held_out_share(data)}
+
+
+def seen_usually(data: Dataset, tell: Callable[[str], object]) -> Dataset:
+    """Data of no task with its angles as networks should see them; what was turned is told."""
+    turned = data if data.task is not None else checks.with_angles(data)
+    if turned is not data:
+        tell(f"{'; '.join(turned.notes[len(data.notes) :])}, as it wraps (--angles none leaves it as it is)")
+    return turned
+
+
+def method_named(name: str, size: str, data: Dataset, before: Mapping[str, Any], tell: Callable[[str], object]) -> str:
+    """The method of this name; of "auto" the one that a run began with, else the one that suits the data, and why."""
+    if name != AUTO or isinstance(before.get("method"), str):
+        return name if name != AUTO else str(before["method"])
+    method, line = ("hilp", None) if size == "paper" else method_for(data)
+    if line is not None:
+        tell(line)
+    return method
+
+
+def held_out_share(data: Dataset) -> float:
+    """Of episodes that a policy is not trained on but measured with, where no task can measure it."""
+    return HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
+
+
 def method_for(data: Dataset) -> tuple[str, str | None]:
     """The method that suits data, and a line where that is not hilp.
 
     Most of what changes in a walking body swings back at once. A direction of phi says little about the actions of such
     data, and a policy told to follow one hardly listens; what its next stride was like says all.
     """
-    rows = gait.stride_rows(data)
+    rows = gait.walks(data)
     if rows is None:
         return "hilp", None
-    told = f"most columns swing back within {rows} rows, as in a body that walks"
+    told = f"most columns swing back within {rows} rows and others get on, as in a body that walks"
     return "hindsight", f"{told}: trained with hindsight (--method hilp overrules)"
 
 
@@ -116,7 +156,7 @@ def action_spread(data: Dataset) -> float | None:
     seen = np.concatenate([np.asarray(part[rows], np.float32) for part in parts], axis=1)
     deviation = seen.std(axis=0)
     seen = (seen - seen.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    actions = np.asarray(data.actions[rows], np.float64)
+    actions = np.asarray(data.network_actions[rows], np.float64)
     at = rng.choice(len(rows), min(ASKED, len(rows)), replace=False)
     apart = np.square(seen).sum(axis=1) - 2.0 * seen[at] @ seen.T  # but for what is the same for all of a row
     apart[episode[at][:, None] == episode] = np.inf
@@ -139,7 +179,7 @@ def chunk_for(data: Dataset) -> tuple[int, str | None]:
     actions are fresh at each step, and it answers one.
     """
     parts = _numbers(data)
-    if not parts:
+    if not parts or data.choices:
         return 1, None
     seen, actions = parts[0], data.actions
     if len(parts) > 1:
@@ -184,8 +224,8 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
 
 
 def _stride_open(data: Dataset) -> bool:
-    """Whether data may be subsampled: the user set no stride, and it names no task, which would have its own steps."""
-    return data.stride is None and data.task is None and data.frames == 1
+    """Whether data may be subsampled: the user set no stride, and commands have a mean; a task has its own steps."""
+    return data.stride is None and data.task is None and data.frames == 1 and not data.choices
 
 
 def _subsampled(data: Dataset, stride: int) -> Dataset:

@@ -119,7 +119,7 @@ def _formula(policy: FoundationPolicy, text: str) -> Any:
 def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
     """Data as the policy's own was: of its sizes and parts, and subsampled as that was."""
     remedy = "use data of the task that it was trained on, read as that was"
-    policy.spec.require("this policy", Spec.of(data.observations, data.action_dim), data.name, remedy)
+    policy.spec.require("this policy", data.spec, data.name, remedy)
     stride = policy.preparation.stride
     return timescale.subsample(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
 
@@ -131,7 +131,7 @@ def with_skills(policy: FoundationPolicy, data: Dataset, k: int) -> Dataset:
     if not np.isfinite(used).all():
         raise HilpError(f"the skills of this policy on {data.name} hold a NaN or an infinity")
     scaling = ActionScaling.of_range(used.min(axis=0), used.max(axis=0))
-    return replace(data, actions=scaling.scaled(skills), action_scaling=scaling, stride_actions="mean")
+    return replace(data, actions=scaling.scaled(skills), action_scaling=scaling, stride_actions="mean", choices=0)
 
 
 def segment_ends(data: Dataset) -> np.ndarray:

@@ -38,11 +38,11 @@ MOVING = 0.1  # change in the last part of a run that is worth a line
 
 @overload
 def pretrain(
-    config: Any, data: Dataset, options: None = None, *, steps: Steps, seeds: Literal[1] = 1, **keywords: Any
+    config: Any, data: Dataset, options: None = None, *, steps: Steps = ..., seeds: Literal[1] = 1, **keywords: Any
 ) -> FoundationPolicy: ...
 @overload
 def pretrain(
-    config: Any, data: Dataset, options: None = None, *, steps: Steps, seeds: int, **keywords: Any
+    config: Any, data: Dataset, options: None = None, *, steps: Steps = ..., seeds: int, **keywords: Any
 ) -> list[FoundationPolicy]: ...
 @overload
 def pretrain(config: Any, data: Dataset, options: TrainOptions) -> FoundationPolicy | list[FoundationPolicy]: ...
@@ -51,10 +51,16 @@ def pretrain(
 ) -> FoundationPolicy | list[FoundationPolicy]:
     """Train a policy on unlabeled data; returns a FoundationPolicy, or a list of them for several seeds.
 
+    config: of a method (`hilp.HILP(...)`, `hilp.preset(...).config`). Or a name: "auto" for what `hilp pretrain` would
+    take for this data without flags, the method, its laptop preset and number of updates; "gc-iql" for that method's.
     The keywords are the fields of `hilp.training.options.TrainOptions`, which explains each and can be passed instead:
     steps, most_steps, minutes, seed, seeds, out, resume, bank, validation, log_every, checkpoint_every, keep,
     device_budget, devices, evaluate, eval_every, on_metrics, on_policies, quiet, command.
     """
+    if isinstance(config, str):
+        if options is not None:
+            raise HilpError("the config of a name goes with keywords, not with options, which it chooses in part")
+        config, data, keywords = _by_name(config, data, keywords)
     methods.name_of(config)  # a model that only explains policies is no method
     options = TrainOptions(**keywords) if options is None else dataclasses.replace(options, **keywords)
     run = prepare(config, data, options)
@@ -73,6 +79,15 @@ def pretrain(
     if (line := session.convergence.still_moving(steps)) and not options.quiet:
         say(line)
     return policies[0] if options.seeds == 1 else policies
+
+
+def _by_name(name: str, data: Dataset, keywords: dict[str, Any]) -> tuple[Any, Dataset, dict[str, Any]]:
+    """The config of a name, the data as networks see it, and keywords with what nobody said."""
+    require_dataset(data)
+    given = TrainOptions(**{"steps": 1, **keywords})  # checked first
+    before = read_run(given.folder) if given.resume and given.folder is not None else {}
+    preset, data, found = auto_config.usual(name, data, given.minutes, before, given.quiet)
+    return preset.config, data, found | keywords
 
 
 def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
@@ -266,8 +281,9 @@ class Convergence:
         """A line about a run that ended after so many updates while phi moved; None where it stood still."""
         if self.change is None or self.change <= MOVING:
             return None
-        return (
-            f"phi still moves: distances among states of the data changed by {self.change:.0%} in the last "
-            f"{self._run.options.pace.convergence:,} updates; go on with --resume --steps {2 * steps}, or with "
-            "--resume --steps auto"
-        )
+        options = self._run.options
+        moved = f"distances among states of the data changed by {self.change:.0%} in the last"
+        longer = f"--resume --steps {2 * steps}, or with --resume --steps auto"
+        if options.minutes is not None:
+            longer = "--resume and more --minutes"  # how many more, the command says by the preset's updates
+        return f"phi still moves: {moved} {options.pace.convergence:,} updates; go on with {longer}"

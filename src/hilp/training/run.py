@@ -52,7 +52,7 @@ class Run:
         self.seed, self.seeds = options.seed, options.seeds
         self.method = methods.of(config)
         self.stages = methods.stages(config)
-        self.spec = Spec.of(data.network_inputs, data.action_dim)  # of the networks
+        self.spec = data.network_spec
         require_fit(config, self.spec, self.seeds)
         self.mesh = mesh_of(options.devices, getattr(config, "batch", options.devices))
         self.preparation = Preparation.of(data, config.normalize)
@@ -70,7 +70,7 @@ class Run:
         self.size = data.rows if self.streamed else bucket(data.rows, size)
         self._held_out_episodes = self._draw_held_out()
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes, self.size)
-        shared = {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()}
+        shared = {"observations": data.network_inputs, "actions": data.network_actions, **self._extra_columns()}
         self.columns = sampling.Columns(shared, {}, self.preparation.mean, self.preparation.scale)
         if not self.streamed:
             # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
@@ -233,7 +233,7 @@ class Run:
         cores = self.exports(state) if step > self.last_stage_begins else []
         if not any(getattr(core, "skill_dim", 0) for core in cores):
             return {}
-        spec = Spec.of(self.data.observations, self.data.action_dim)
+        spec = self.data.spec
         policies = [FoundationPolicy(self.config, spec, core, self.preparation, self._few) for core in cores]
         each = (listening.listening(policy.with_skills(self.data, self.seed)) for policy in policies)
         found = [number for number in each if number is not None]
@@ -242,7 +242,7 @@ class Run:
     @cached_property
     def _few(self) -> Bank:
         """States of the data for numbers that are measured again and again."""
-        spec = Spec.of(self.data.observations, self.data.action_dim)
+        spec = self.data.spec
         return Bank.draw(self.data, listening.states(spec), self.seed)
 
     def policies(self, state: Any, step: int, moving: float | None = None) -> list[FoundationPolicy]:
@@ -260,7 +260,7 @@ class Run:
         return [
             FoundationPolicy(
                 self.config,
-                Spec.of(self.data.observations, self.data.action_dim),
+                self.data.spec,
                 core,
                 self.preparation,
                 Bank.draw(states, self.options.bank, seed),
@@ -339,6 +339,8 @@ def fingerprint_with(data: Dataset, extras: Iterable[str]) -> str:
 
 def as_numbers(tree: trees.Tree) -> trees.Tree:
     """Rows as a network takes them: float32, but the bytes of a named tree (images) stay bytes."""
+    if isinstance(tree, transforms.OneHot):
+        return tree
     if isinstance(tree, Mapping):
         return {name: part if part.dtype == np.uint8 else np.asarray(part, np.float32) for name, part in tree.items()}
     return np.asarray(tree, np.float32)

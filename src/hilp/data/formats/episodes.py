@@ -4,7 +4,9 @@ Episodes are read as they are needed. HDF5 and Minari are read by the child proc
 lies outside of their files is not followed.
 """
 
+import contextlib
 import functools
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -263,9 +265,18 @@ def read_minari(
     columns = None if chosen is None else {"observations": keys if len(keys) > 1 else keys[0]}
     lengths = {f"episode {at}": steps[at] + 1 for at in whole}
     found = _of_episodes(name, lengths, table, columns, flatten, extras)
-    found = replace(found, notes=short_note(np.flatnonzero(np.asarray(steps) <= 0)))
+    found = replace(found, notes=short_note(np.flatnonzero(np.asarray(steps) <= 0)), choices=_minari_choices(folder))
     found = with_files(found, sorted(filter(Path.is_file, folder.rglob("*"))))
     return with_numbers(found, KITCHEN_KEEP) if kitchen else found
+
+
+def _minari_choices(folder: Path) -> int:
+    """How many discrete actions the data set's environment has; 0 where they are something else."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        space = json.loads(json.loads((folder / "metadata.json").read_text())["action_space"])
+        if space["type"] == "Discrete" and space.get("start", 0) == 0:
+            return max(0, int(space["n"]))
+    return 0
 
 
 def _minari_choice(convention: str | None, keys: Sequence[str] | str | None) -> Sequence[str] | None:

@@ -34,8 +34,8 @@ class Config(TrunkConfig):
 class State(NamedTuple):
     phi: networks.Ensemble  # of 2, of (s, a)
     psi: networks.Ensemble  # of 2, of g
-    actor: actors.UnitActor
-    actor_average: actors.UnitActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
@@ -57,7 +57,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     seen = images.layout(cfg, spec)
     phi = networks.ensemble(networks.Trunk, seen + spec.action_dim, cfg.hidden, cfg.latent, key=key_phi)
     psi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.latent, key=key_psi)
-    actor = actors.UnitActor(2 * seen, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = actors.head(spec, 2 * seen, cfg.actor_hidden, key_actor, "unit")
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(phi, psi, actor, average, optax.adam(cfg.lr).init((phi, psi, actor)))
 
@@ -87,7 +87,7 @@ def critic_loss(critic: Critic, batch: sampling.Batch) -> tuple[Array, Array]:
     return losses.binary_contrastive(logits), jnp.mean(right)
 
 
-def actor_loss(actor: actors.UnitActor, critic: Critic, batch: sampling.Batch, weight: float) -> tuple[Array, Array]:
+def actor_loss(actor: actors.Density, critic: Critic, batch: sampling.Batch, weight: float) -> tuple[Array, Array]:
     """DDPG+BC on the smaller critic; also returns its mean."""
 
     def smaller(own: Array) -> Array:

@@ -104,7 +104,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_latent, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
     latent = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_latent)
-    policy = skills.init_policy(cfg, seen + cfg.dim, spec.action_dim, keys)
+    policy = skills.init_policy(cfg, seen + cfg.dim, spec, keys)
     average, opt = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema), optax.adam(cfg.lr).init(latent)
     return State(latent, latent, jnp.ones((), jnp.float32), actor_average=average, latent_opt=opt, **policy)
 
@@ -152,7 +152,7 @@ PRESETS = {
         "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
         "phi_tau": 0.02,
         "tau": 0.02,
-        "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
+        "temperature": 10.0,
         "lived": 1.0,
         "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
     },

@@ -77,7 +77,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
     forward = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, key_forward)
     backward = networks.Feature(spec.observation_dim, cfg.backward_hidden, cfg.dim, key_backward)
-    actor = actors.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    actor = actors.skilled(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     opt, actor_opt = (optax.adam(cfg.lr).init(nets) for nets in ((forward, backward), actor))
     return State(forward, forward, backward, backward, actor, opt, actor_opt, image_encoder, encoder_opt)
 

@@ -63,7 +63,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    actor = actors.HEADS[cfg.actor](2 * images.layout(cfg, spec), cfg.actor_hidden, cfg.chunk * spec.action_dim, key)
+    actor = actors.head(spec, 2 * images.layout(cfg, spec), cfg.actor_hidden, key, cfg.actor, cfg.chunk)
     return State(actor, losses.averaged(actor, actor, cfg.actor_ema), optax.adam(cfg.lr).init(actor))
 
 

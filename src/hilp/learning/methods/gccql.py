@@ -57,6 +57,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
+    spec.require_continuous("gc-cql", "choose another method, such as gc-iql-q")
     key_critic, key_actor = jax.random.split(key)
     size_sg = 2 * images.layout(cfg, spec)
     critic = networks.ensemble(networks.Trunk, size_sg + spec.action_dim, cfg.hidden, 1, key=key_critic)

@@ -85,7 +85,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, _, key_actor = jax.random.split(key, 3)  # the second is the critics' in gc-iql-q
     size_sg = 2 * images.layout(cfg, spec)
     value = networks.ensemble(networks.Trunk, size_sg, cfg.hidden, 1, key=key_value)
-    actor = actors.HEADS[cfg.actor](size_sg, cfg.actor_hidden, cfg.chunk * spec.action_dim, key_actor)
+    actor = actors.head(spec, size_sg, cfg.actor_hidden, key_actor, cfg.actor, cfg.chunk)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(value, value, actor, average, optax.adam(cfg.lr).init((value, actor)))
 

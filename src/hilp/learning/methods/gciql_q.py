@@ -45,7 +45,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size_sg = 2 * images.layout(cfg, spec)
     value = networks.Trunk(size_sg, cfg.hidden, 1, jax.random.split(key_value, 1)[0])
     critic = networks.ensemble(networks.Trunk, size_sg + spec.action_dim, cfg.hidden, 1, key=key_critic)
-    actor = actors.HEADS[cfg.actor](size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = actors.head(spec, size_sg, cfg.actor_hidden, key_actor, cfg.actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(value, critic, critic, actor, average, optax.adam(cfg.lr).init((value, critic, actor)))
 

@@ -68,7 +68,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
     image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
     critic = networks.SuccessorMap(spec, spec.observation_dim, cfg.preprocess_hidden, cfg.hidden, 1, key_critic)
-    actor = actors.TanhActor(spec, spec.observation_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    actor = actors.skilled(spec, spec.observation_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     adam = optax.adam(cfg.lr)
     return State(critic, critic, actor, adam.init(critic), adam.init(actor), image_encoder, encoder_opt)
 

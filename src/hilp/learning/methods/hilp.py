@@ -152,7 +152,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     seen = images.layout(cfg, spec)
     phi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_phi)
     size_sz = (cfg.hidden[-1] if cfg.policy_sees == "phi" else seen) + cfg.dim
-    policy = skills.init_policy(cfg, size_sz, cfg.chunk * spec.action_dim, keys)
+    policy = skills.init_policy(cfg, size_sz, spec, keys, cfg.chunk)
     average = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema)
     return State(phi=phi, phi_target=phi, phi_opt=optax.adam(cfg.lr).init(phi), actor_average=average, **policy)
 

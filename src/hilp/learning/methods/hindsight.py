@@ -71,7 +71,7 @@ class State(NamedTuple):
     phi_opt: optax.OptState
     moments: Moments
     units: Units
-    actor: actors.GaussianActor
+    actor: actors.Density
     rest: networks.Mlp  # of a skill, given how far the slow columns move
     opt: optax.OptState
 
@@ -80,7 +80,7 @@ class Policy(eqx.Module):
     """What is left after training. A latent is phi(s) and, very small, the numbers of s."""
 
     phi: networks.Trunk
-    actor: actors.GaussianActor
+    actor: actors.Density
     rest: networks.Mlp
     units: Units
     skill_dim: int = eqx.field(static=True)
@@ -176,7 +176,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     columns = _columns(spec)
     seen = images.layout(cfg, spec)
     phi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_phi)
-    actor = actors.GaussianActor(seen + columns, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = actors.head(spec, seen + columns, cfg.actor_hidden, key_actor)
     rest = networks.Mlp(2 * columns, cfg.hidden, columns, key_rest)
     nothing = jnp.zeros((columns,), jnp.float32)
     moments = Moments(jnp.zeros((), jnp.float32), nothing, nothing, nothing)

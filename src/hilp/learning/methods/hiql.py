@@ -53,7 +53,7 @@ def on_sphere(x: Array) -> Array:
 
 
 class Actors(NamedTuple):
-    low: actors.UnitActor  # pi(a | s, rep(s, subgoal))
+    low: actors.Density  # pi(a | s, rep(s, subgoal))
     high: actors.UnitActor  # pi(rep(s, subgoal) | s, g)
 
 
@@ -69,7 +69,7 @@ class State(NamedTuple):
 class Policy(eqx.Module):
     """What is left after training: a subgoal on the way to g, anew in every state, and the action that leads there."""
 
-    low: actors.UnitActor
+    low: actors.Density
     high: actors.UnitActor
 
     @property
@@ -109,7 +109,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size = images.layout(cfg, spec)
     rep = Representation(networks.Trunk(2 * size, cfg.hidden, cfg.rep_dim, key_rep))
     value = networks.ensemble(networks.Trunk, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
-    low = actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low)
+    low = actors.head(spec, size + cfg.rep_dim, cfg.actor_hidden, key_low, "unit")
     both = Actors(low, actors.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high))
     average = losses.averaged(both, both, cfg.actor_ema)
     return State(rep, value, value, both, average, optax.adam(cfg.lr).init((rep, value, both)))

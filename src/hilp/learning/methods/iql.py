@@ -72,7 +72,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, *keys = jax.random.split(key, 4)
     phi = features.init(cfg, spec, key_phi)
-    policy = skills.init_policy(cfg, images.layout(cfg, spec) + cfg.dim, spec.action_dim, keys)
+    policy = skills.init_policy(cfg, images.layout(cfg, spec) + cfg.dim, spec, keys)
     return State(phi=phi, phi_opt=optax.adam(cfg.lr).init(phi), **policy)
 
 

@@ -79,7 +79,7 @@ class Networks(eqx.Module):
     encoder: BidirectionalGru
     posterior: networks.Dense  # the encoder's last states to mean and log-deviation
     prior: networks.Mlp
-    actor: actors.GaussianActor
+    actor: actors.Density
     image_encoder: images.ImageEncoder | None  # one for all three
 
     def encode(self, observations: Array, actions: Array, real: Array) -> tuple[Array, Array]:
@@ -129,7 +129,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         BidirectionalGru(size + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
         networks.Dense(2 * cfg.gru, 2 * cfg.dim, key_posterior),
         networks.Mlp(size, cfg.hidden, 2 * cfg.dim, key_prior),
-        actors.GaussianActor(size + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
+        actors.head(spec, size + cfg.dim, cfg.actor_hidden, key_actor),
         image_encoder,
     )
     return State(nets, optax.adam(cfg.lr).init(nets))

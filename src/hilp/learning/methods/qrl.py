@@ -79,8 +79,8 @@ class State(NamedTuple):
     distance: Quasimetric
     dynamics: networks.Trunk  # (phi(s), a) -> phi(s') - phi(s)
     log_weight: Array  # of the constraint that a transition takes one step
-    actor: actors.UnitActor
-    actor_average: actors.UnitActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
@@ -101,7 +101,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     distance = Quasimetric(images.layout(cfg, spec), cfg.hidden, cfg.latent, key_phi)
     dynamics = networks.Trunk(cfg.latent + spec.action_dim, cfg.hidden, cfg.latent, key_dynamics)
     log_weight = jnp.zeros((), jnp.float32)
-    actor = actors.UnitActor(2 * images.layout(cfg, spec), cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = actors.head(spec, 2 * images.layout(cfg, spec), cfg.actor_hidden, key_actor, "unit")
     nets = (distance, dynamics, log_weight, actor)
     return State(*nets, losses.averaged(actor, actor, cfg.actor_ema), optax.adam(cfg.lr).init(nets))
 
@@ -146,7 +146,7 @@ def foreseen(dynamics: networks.Trunk, latent: Array, action: Array) -> Array:
 
 
 def actor_loss(
-    actor: actors.UnitActor, distance: Quasimetric, dynamics: networks.Trunk, batch: sampling.Batch, weight: float
+    actor: actors.Density, distance: Quasimetric, dynamics: networks.Trunk, batch: sampling.Batch, weight: float
 ) -> tuple[Array, Array]:
     """DDPG+BC: be nearer to the goal after the action."""
     here, goal = jnp.split(distance.encode(networks.stacked(batch.observation, batch.actor_goal)), 2)

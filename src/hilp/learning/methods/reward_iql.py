@@ -37,15 +37,15 @@ class State(NamedTuple):
     value: Any
     critic: tuple[Any, ...]  # of 2
     critic_target: tuple[Any, ...]
-    actor: actors.GaussianActor
-    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
 class Policy(eqx.Module):
     """What is left after training: pi(a | s)."""
 
-    actor: actors.GaussianActor
+    actor: actors.Density
 
     @property
     def skill_dim(self) -> int:
@@ -72,7 +72,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     seen = images.layout(cfg, spec)
     value = network(seen, cfg.hidden, 1, key_value)
     critic = networks.ensemble(network, seen + spec.action_dim, cfg.hidden, 1, key=key_critic)
-    actor = actors.GaussianActor(seen, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = actors.head(spec, seen, cfg.actor_hidden, key_actor)
     opt = optax.adam(cfg.lr).init((value, critic, actor))
     return State(value, critic, critic, actor, losses.averaged(actor, actor, cfg.actor_ema), opt)
 

@@ -112,7 +112,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
     phi = features.init(cfg, spec, key_phi)
     psi = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, key_psi)
-    actor = actors.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    actor = actors.skilled(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     nets = (phi, phi, jnp.zeros((cfg.dim,)), psi, psi, actor)
     opts = (optax.adam(cfg.phi_lr).init(phi), optax.adam(cfg.lr).init(psi), optax.adam(cfg.lr).init(actor))
     return State(*nets, *opts, image_encoder, encoder_opt)

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with continuous actions as a task: by its id, as an object, or as code in a file.
+"""Any Gymnasium environment with a Box or a Discrete space of actions as a task: by its id, as an object, or by code.
 
 `gym:Pendulum-v1` is an environment that is installed, `gym:PointMaze_UMaze-v3?continuing_task=false` one with values
 for its constructor, `gym:my_module:my/Env-v0` one that a module registers, and `my_env.py:make` what a function (or
@@ -149,14 +149,14 @@ class GymTask(Task):
     def __init__(
         self, maker: Callable[..., Any], name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
     ) -> None:
-        from hilp.tasks.gym.environments import Actions, Layout, One, is_goal_space
+        from hilp.tasks.gym.environments import Layout, One, actions_of, is_goal_space
 
         self.name, self._maker, self._draw_goal, self.success = name, maker, goal, success
         self.pool: list[Any] = [maker()]
         env = self.pool[0]
         self.together = isinstance(env, One)  # whether all episodes are stepped by one vector environment
-        self.actions = Actions(env.action_space, name)
-        self.action_dim = self.actions.dim
+        self.actions = actions_of(env.action_space, name)
+        self.action_dim, self.choices = self.actions.dim, self.actions.choices
         seen, told = self._probe(env) if is_goal_space(env.observation_space) else ([], False)
         self.layout = Layout(env.observation_space, seen, name)
         self.observation_dim, self.observation_parts = self.layout.dim, self.layout.parts
@@ -196,7 +196,7 @@ class GymTask(Task):
             with plugins.no_library_errors(self.name):
                 seen.append(env.reset(seed=seed)[0])
             for _ in range(PROBE_STEPS):
-                action = self.actions.raw(rng.uniform(-1, 1, self.actions.dim))
+                action = self.actions.raw(self.actions.drawn(rng))
                 with plugins.no_library_errors(self.name):
                     observation, _, _, _, info = env.step(action)
                 seen.append(observation)
@@ -404,10 +404,10 @@ class GymEpisodes(BaseEpisodes):
 
     def step(self, actions: np.ndarray) -> None:
         task = self._world
-        actions = np.asarray(actions, np.float64)
+        actions = np.asarray(actions, np.float64).reshape(len(self.over), -1)  # discrete ones may be one number each
         if task.own_units:
             actions = task.actions.scaled(actions)
-        self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self.over))
+        self._actions, self._earned = task.actions.limited(actions), np.zeros(len(self.over))
         if len(moving := self.moving(actions)):
             seen = self._envs.step(moving, actions[moving])
             self.observations[moving], self._flags[moving] = seen["observations"], seen["flags"]

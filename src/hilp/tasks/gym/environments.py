@@ -206,12 +206,49 @@ def _inside(observations: np.ndarray, goals: np.ndarray) -> np.ndarray | None:
     return np.array(columns) if len(set(columns)) == len(columns) else None
 
 
+def actions_of(space: Any, name: str) -> "Actions | Choices":
+    """How policies act in a space of actions."""
+    return Choices(space, name) if isinstance(space, spaces.Discrete) else Actions(space, name)
+
+
+class Choices:
+    """Discrete actions, seen as 0 to choices - 1, whatever the space begins with."""
+
+    dim = 1
+
+    def __init__(self, space: spaces.Discrete, name: str) -> None:
+        self._name, self._start, self.choices = name, int(space.start), int(space.n)
+        if self.choices < 2:
+            raise HilpError(f"{name} has one action only: there is nothing to choose")
+
+    def scaled(self, actions: np.ndarray) -> np.ndarray:
+        raise HilpError(f"{self._name} has discrete actions, which have no units: leave out actions='own'")
+
+    def limited(self, actions: np.ndarray) -> np.ndarray:
+        return actions
+
+    def drawn(self, rng: np.random.Generator) -> np.ndarray:
+        return rng.integers(self.choices, size=1)
+
+    def raw(self, action: np.ndarray) -> int:
+        """One action [1] as the environment takes it."""
+        (number,) = np.ravel(action)
+        if number != int(number) or not 0 <= number < self.choices:
+            raise HilpError(f"an action of {self._name} is a whole number from 0 to {self.choices - 1}, not {number:g}")
+        return self._start + int(number)
+
+
 class Actions:
     """A box of actions, seen as [-1, 1] in each direction."""
 
+    choices = 0
+
     def __init__(self, space: Any, name: str) -> None:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
-            raise HilpError(f"{name} has actions of the kind {space}: hilp acts in a Box of continuous numbers")
+            raise HilpError(
+                f"{name} has actions of the kind {space}: hilp acts in a Box of continuous numbers or in a Discrete "
+                "space (of several discrete ones, wrap it so that it numbers their combinations)"
+            )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise HilpError(
                 f"{name} has actions without bounds: wrap it in gymnasium.wrappers.RescaleAction or ClipAction"
@@ -223,6 +260,14 @@ class Actions:
         """From the environment's own units [n, act] to [-1, 1]."""
         low, half = self._low.ravel(), ((self._high - self._low) / 2).ravel()
         return (actions - low) / np.where(half > 0, half, 1.0) - 1
+
+    def limited(self, actions: np.ndarray) -> np.ndarray:
+        """Actions [n, act] as they are taken."""
+        return np.clip(actions, -1, 1)
+
+    def drawn(self, rng: np.random.Generator) -> np.ndarray:
+        """A random action [act]."""
+        return rng.uniform(-1, 1, self.dim)
 
     def raw(self, action: np.ndarray) -> np.ndarray:
         """One action [act] inside [-1, 1] as the environment takes it."""
