@@ -62,8 +62,11 @@ def _array(found: dict[Any, Any]) -> Any:
     """The array or number of numpy's that a map describes; another map as it is."""
     if b"__ndarray__" in found:
         dtype, shape, data = _dtype(found), found.get(b"shape"), found.get(b"data")
-        listed = isinstance(shape, list | tuple) and len(shape) <= MOST_AXES
-        if not listed or not all(type(size) is int and size >= 0 for size in shape):
+        if (
+            not isinstance(shape, list | tuple)
+            or len(shape) > MOST_AXES
+            or any(type(n) is not int or n < 0 for n in shape)
+        ):
             raise HilpError(f"the shape of an array is a list of sizes, not {shape!r:.60}")
         if not isinstance(data, bytes) or math.prod(shape) * dtype.itemsize != len(data):
             raise HilpError(f"an array of {dtype} and shape {tuple(shape)!r:.60} has other bytes than it should")
