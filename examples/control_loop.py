@@ -24,7 +24,7 @@ for tick in range(ticks):
     asked = time.perf_counter()
     try:
         if robot is None:
-            robot, to_play, connected = Client(address), [], connected + 1
+            robot, to_play, connected = Client(address, timeout=1.0), [], connected + 1
         if not to_play:  # all actions of an answer are played before the next question
             to_play = list(robot.infer({"observation/state": cart})["actions"])
             waited.append(time.perf_counter() - asked)

@@ -25,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
+from websockets.sync.server import serve
 
 import hilp
 from hilp import HilpError
@@ -496,6 +497,23 @@ def test_arrays_travel_as_openpi_has_them() -> None:
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_a_robot_does_not_wait_for_ever() -> None:
+    def greet_and_hang(connection: Any) -> None:
+        connection.send(wire.packed({}))
+        with contextlib.suppress(ConnectionClosed):
+            connection.recv()
+            connection.recv()
+
+    with serve(greet_and_hang, "127.0.0.1", 0, compression=None) as hung:
+        threading.Thread(target=hung.serve_forever, daemon=True).start()
+        robot = Client(f"ws://127.0.0.1:{hung.socket.getsockname()[1]}", timeout=0.2)
+        with pytest.raises(TimeoutError):
+            robot.infer(state([1.5, 1.5]))
+        with pytest.raises(ConnectionClosed):  # a late answer would be that to another question
+            robot.infer(state([1.5, 1.5]))
+        hung.shutdown()
 
 
 def test_a_robot_comes_back_after_a_restart(tiny: hilp.FoundationPolicy) -> None:

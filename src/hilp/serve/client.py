@@ -7,17 +7,28 @@ from hilp.serve import wire
 
 
 class Client:
-    """A robot's end of the connection. One that broke is replaced by another Client."""
+    """A robot's end of the connection. One that broke is replaced by another Client.
 
-    def __init__(self, address: str, token: str | None = None) -> None:
+    timeout: seconds to wait for an answer before a TimeoutError, which ends the connection; None: for ever.
+    """
+
+    def __init__(self, address: str, token: str | None = None, timeout: float | None = None) -> None:
         from websockets.sync.client import connect
 
         headers = None if token is None else {"Authorization": f"Api-Key {token}"}
-        opened = connect(address, compression=None, max_size=None, additional_headers=headers)
+        patience = 10.0 if timeout is None else timeout
+        opened = connect(
+            address,
+            compression=None,
+            max_size=None,
+            additional_headers=headers,
+            open_timeout=patience,
+            close_timeout=patience,
+        )
         self._open = contextlib.ExitStack()
         self._socket = self._open.enter_context(opened)
-        self._metadata = wire.unpacked(self._socket.recv())  # type: ignore[arg-type]
-        self._begins = False
+        self._begins, self._timeout = False, timeout
+        self._metadata = wire.unpacked(self._received())  # type: ignore[arg-type]
 
     def get_server_metadata(self) -> dict[str, Any]:
         """What the server said first."""
@@ -34,11 +45,18 @@ class Client:
 
     def receive(self) -> dict[str, Any]:
         """The second half."""
-        answer = self._socket.recv()
+        answer = self._received()
         if isinstance(answer, str):
             raise RuntimeError(answer)
         self._begins = False
         return dict(wire.unpacked(answer))
+
+    def _received(self) -> str | bytes:
+        try:
+            return self._socket.recv(self._timeout)
+        except TimeoutError:  # a late answer would be taken for that to the next question
+            self.close()
+            raise
 
     def reset(self) -> None:
         """The next observation begins an episode."""
