@@ -96,18 +96,51 @@ def act_onnx() -> Line:
         onnx_folder.require_onnx()
     except HilpError as error:
         return not_measured("us", error)
-    import onnxruntime
-
     policy = quickstart_policy()
     ours = best(_acting(policy, policy.goal(np.ones(2), plan=0)))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
         out = Path(folder) / "out"
         export.write(policy, "onnx", out)
-        session = onnxruntime.InferenceSession(str(out / "goal.onnx"), options, providers=["CPUExecutionProvider"])
+        session = _session(out)
     inputs = {"observation": np.zeros((1, 2), np.float32), "target": policy.encode(np.ones((1, 2)))}
     return _against_act(best(lambda: session.run(None, inputs)), ours)
+
+
+def act_flow() -> Line:
+    """A goal by a flow head (`actor=flow`), ten steps from noise to an action; the same in both exports.
+
+    `apart`: of actions of an export from the policy's own, the largest difference.
+    """
+    from hilp import export
+    from hilp.export import numpy_folder, onnx_folder
+
+    try:
+        onnx_folder.require_onnx()
+    except HilpError as error:
+        return not_measured("us", error)
+    policy, gaussian = quickstart_policy("flow"), quickstart_policy()
+    ours, plain = (best(_acting(one, one.goal(np.ones(2), plan=0))) for one in (policy, gaussian))
+    seen, prompt = policy.bank.observations[:100], policy.goal(np.ones(2), plan=0)
+    with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
+        out = Path(folder)
+        for kind in ("numpy", "onnx"):
+            export.write(policy, kind, out / kind)
+        runtime, graph = numpy_folder.load(out / "numpy").load(out / "numpy"), _session(out / "onnx")
+    target = policy.encode(np.ones((1, 2)))
+    wanted, (found,) = policy.act(seen, prompt), graph.run(None, {"observation": seen, "target": target.repeat(100, 0)})
+    apart = max(np.abs(one - wanted).max() for one in (runtime.act(seen, runtime.goal(np.ones(2), plan=0)), found))
+    by_numpy = best(_acting(runtime, runtime.goal(np.ones(2), plan=0)))
+    by_onnx = best(lambda: graph.run(None, {"observation": seen[:1], "target": target}))
+    return {
+        "value": round(1e6 * ours, 1),
+        "unit": "us",
+        "ratio": round(ours / plain, 2),
+        "against": f"`policy.act` of a Gaussian head, {1e6 * plain:.0f} us (the flow exported: numpy "
+        f"{1e6 * by_numpy:.0f} us, ONNX {1e6 * by_onnx:.0f} us, actions at most {apart:.0e} apart)",
+        "numpy_us": round(1e6 * by_numpy, 1),
+        "onnx_us": round(1e6 * by_onnx, 1),
+        "apart": float(apart),
+    }
 
 
 def start() -> Line:
@@ -128,9 +161,19 @@ def start() -> Line:
     }
 
 
+def _session(out: Path) -> Any:
+    """The goal graph of an export to ONNX, on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(out / "goal.onnx"), options, providers=["CPUExecutionProvider"])
+
+
 @cache
-def quickstart_policy() -> FoundationPolicy:
+def quickstart_policy(actor: str = "gaussian") -> FoundationPolicy:
     """A policy of the quickstart's sizes, with fresh weights: how it acts takes as long."""
+    import equinox as eqx
     import jax
 
     from hilp import presets
@@ -141,12 +184,14 @@ def quickstart_policy() -> FoundationPolicy:
     from hilp.spec import Spec
 
     preset = presets.preset("hilp", "laptop")
-    config, spec = replace(preset.config, phi_discount=0.98, goal_discount=0.98, chunk=1), Spec(2, 2)
+    config, spec = replace(preset.config, phi_discount=0.98, goal_discount=0.98, chunk=1, actor=actor), Spec(2, 2)
     rng = np.random.default_rng(0)
     walks = np.cumsum(rng.normal(0.0, 0.3, (60, 300, 2)), axis=1).reshape(-1, 2).astype(np.float32)
     actions = rng.uniform(-1.0, 1.0, walks.shape).astype(np.float32)
     data = Dataset(walks, actions, np.full(60, 300), name="walks")
     core = hilp.export(config, hilp.init(config, spec, jax.random.key(0)))
+    # Fresh actors answer nearly nothing, about which all exports would agree.
+    core = eqx.tree_at(lambda one: one.actor.mean.weight, core, replace_fn=lambda weight: 100.0 * weight)
     bank = Bank.draw(data, preset.bank, 0)
     return FoundationPolicy(config, spec, core, Preparation.of(data, config.normalize), bank)
 

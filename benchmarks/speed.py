@@ -303,6 +303,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "act_plan": acting.act_plan,
     "act_numpy": acting.act_numpy,
     "act_onnx": acting.act_onnx,
+    "act_flow": acting.act_flow,
     "start": acting.start,
     "serve": over_socket.serve,
     "memory": memory,

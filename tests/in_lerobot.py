@@ -77,14 +77,16 @@ def act(run: Path, out: Path) -> dict[str, Any]:
 
 
 def see(run: Path, out: Path) -> dict[str, Any]:
-    """Actions of a policy that sees pictures, under a prompt of the policy's folder, by its name."""
+    """Actions of a policy that sees pictures, under a prompt that was saved beside `out`."""
     from lerobot.policies.factory import get_policy_class, make_policy_config
     from lerobot.utils.import_utils import register_third_party_plugins
 
     register_third_party_plugins()
-    pictures = torch.from_numpy(np.load(out)["pictures"])  # rows of bytes, as LeRobot's robots and data give them:
-    pictures = pictures.permute(0, 3, 1, 2).to(torch.float32) / 255
-    policy = get_policy_class("hilp")(make_policy_config("hilp", policy_path=str(run), prompt="go", device="cpu"))
+    pictures = torch.from_numpy(np.load(out)["pictures"]).permute(0, 3, 1, 2)
+    # Every other one from 0 to 1, as LeRobot's data and commands have them, the rest as bytes, as its robots do.
+    pictures = [one.to(torch.float32) / 255 if number % 2 else one for number, one in enumerate(pictures)]
+    prompt = str(out.with_name("go.safetensors"))
+    policy = get_policy_class("hilp")(make_policy_config("hilp", policy_path=str(run), prompt=prompt, device="cpu"))
     actions = torch.cat([policy.select_action({"observation.images.pixels": one[None]}) for one in pictures])
     np.savez(out, actions=actions.numpy())
     return {name: list(feature.shape) for name, feature in policy.config.input_features.items()}

@@ -164,6 +164,32 @@ def test_a_policy_without_a_bank_says_so(tiny: hilp.FoundationPolicy, change: An
         empty.goal(tiny.bank.observations[0], plan="graph")
 
 
+def test_a_landmark_at_a_one_way_door_is_no_way_back() -> None:
+    """At 20 a line can be walked to the right only; the way back takes 60 steps more, which no walk here shows.
+
+    The landmark at the door has both sides around it: walks reach it from the right, and leave it to the left.
+    """
+    walk, left, right = line(41), line(21), line(21, start=20.0)
+    walks = [walk, *[left, left[::-1]] * 3, *[right, right[::-1]] * 3]
+    columns = np.concatenate(walks), np.array([len(one) for one in walks])
+    drawn = graph.build(walk, *columns, DISCOUNT)
+
+    def distance(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        back = (here[..., 0] > 20) & (there[..., 0] <= 20)
+        return np.asarray(discounted(np.abs(there - here)[..., 0] + 60.0 * back, DISCOUNT), np.float32)
+
+    found = GraphPlanner(drawn, planning.DirectedMidpoints(walk, distance), DISCOUNT, graph.by_scipy)
+    blind = GraphPlanner(drawn, planning.Midpoints(walk), DISCOUNT, graph.by_scipy)
+    near, far = walk[2], walk[38]
+    assert steps_between(blind, far, near) == pytest.approx(36, rel=0.2)  # two edges that were seen, put together
+    assert steps_between(found, far, near) == pytest.approx(36 + 60)
+    assert steps_between(found, near, far) == pytest.approx(steps_between(blind, near, far), rel=0.05)
+    here, goal = walk[[23]], walk[[2]]
+    for one, most in ((blind, 20.0), (found, 40.0)):  # what is near by phi alone lies behind the door
+        heads_for = one.subgoals(here, goal, one.to_goals(goal), 3, one.stuck(), np.arange(1))[0, 0]
+        assert (heads_for <= 20.0) == (most == 20.0)
+
+
 # ---- certificates ----------------------------------------------------------------------------------------------------
 
 

@@ -419,8 +419,7 @@ def test_policies_that_see_pictures_act_in_lerobot(python: Path, tmp_path: Path)
     policy = hilp.pretrain(config, data, steps=20, bank=100, out=tmp_path / "run", quiet=True)
     pictures = data.observations["pixels"][:6]
     go = policy.goal({"pixels": data.observations["pixels"][40]})
-    (tmp_path / "run" / "policy" / "prompts").mkdir()
-    go.save(tmp_path / "run" / "policy" / "prompts" / "go.safetensors")
+    go.save(tmp_path / "go.safetensors")
     np.savez(tmp_path / "seen.npz", pictures=pictures)
     features = in_lerobot(python, "see", tmp_path / "run" / "policy", tmp_path / "seen.npz")
     assert features == {"observation.images.pixels": [3, 32, 32]}

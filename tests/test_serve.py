@@ -374,6 +374,9 @@ NINE = bytes(8) + b"x"
         (msgpack.packb(state({b"__npgeneric__": True, b"data": "x", b"dtype": "<f4"})), "whole msgpack"),
         (msgpack.packb(state(msgpack.ExtType(5, b"x"))), "numbers"),
         (msgpack.packb({"a": [[]] * 60_000}), "at most 50,000"),
+        (msgpack.packb(state(array(b"", "<f4", [2**63] * 50_000))), "list of sizes"),  # whose product takes minutes
+        (msgpack.packb(state(array(b"", "f4," * 50_000, [0]))), "a text such as"),
+        (msgpack.packb({"x" * 100_000: {str(i): 0 for i in range(40_000)}}), "too long"),  # 4 GB of names
         (b"\x81\xa1a" + b"\x91" * 100_000 + b"\x01", "msgpack"),
         (b"\xdd\xff\xff\xff\xff", "whole msgpack"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -175,6 +176,17 @@ def test_functions_without_a_name_are_sent_as_they_are() -> None:
     assert hilp.collect(world, "random", 20, workers=2).fingerprint == whole.fingerprint
 
 
+def test_modules_beside_a_notebook_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python there looks in the current folder, whose name in sys.path is empty."""
+    (tmp_path / "beside_a_notebook.py").write_text(
+        "import gymnasium\n\ndef make():\n    return gymnasium.make('Pendulum-v1')"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    made = importlib.import_module("beside_a_notebook").make
+    assert hilp.collect(hilp.gym_task(made, max_steps=5), "random", 10, workers=2).rows == 12
+
+
 def test_a_process_imports_no_more_than_it_needs() -> None:
     code = f"import sys, {processes.__name__}; print([m for m in ('jax', 'equinox', 'scipy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -214,6 +226,8 @@ def test_a_vector_environment_gives_the_data_of_single_ones() -> None:
         world = hilp.gym_task(vectors("sync", autoreset_mode=mode), max_steps=20)
         found = hilp.collect(world, "random", 150, workers=2)  # which are for others
         assert found.fingerprint == single.fingerprint, mode
+    with pytest.raises(hilp.HilpError, match="a vector environment, which is not filmed"):
+        world.film(found.observations[:2], np.zeros((2, 2)))
 
 
 def vectors(kind: str, **options: Any) -> Any:

@@ -65,6 +65,15 @@ window.hilpPlanning = (() => {
       this.share = kept / Math.max(1, this.count);
     }
 
+    // Distances from one latent to rows of others, or `back`: from them to it.
+    apart(here, rows, back = false) {
+      const count = rows.length / this.dim;
+      if (!this.distance) return Float32Array.from({ length: count }, (_, n) => apart(here, rowOf(rows, this.dim, n)));
+      const all = new Float32Array(rows.length);
+      for (let n = 0; n < count; n++) all.set(here, n * this.dim);
+      return back ? this.distance(rows, all) : this.distance(all, rows);
+    }
+
     squareDistances(point) {
       const found = new Float32Array(this.count);
       let own = 0;
@@ -79,10 +88,7 @@ window.hilpPlanning = (() => {
     }
 
     #table(here, from) {
-      if (!this.distance) return this.squareDistances(here);
-      const count = this.states.length / this.dim, all = new Float32Array(count * this.dim);
-      for (let n = 0; n < count; n++) all.set(here, n * this.dim);
-      return from ? this.distance(all, this.states) : this.distance(this.states, all);
+      return this.distance ? this.apart(here, this.states, !from) : this.squareDistances(here);
     }
 
     // The latent to head for from `here` on the way to `goal`; recursions: a number, or "auto" until within `radius`.
@@ -133,7 +139,6 @@ window.hilpPlanning = (() => {
       this.bank = bank; this.discount = discount; this.dim = bank.dim; this.count = graph.landmarks.length;
       this.trust = trustRadius(discount);
       this.stuckSteps = Math.max(LEAST, undiscounted(this.trust, discount));
-      this.prices = Float32Array.from(graph.steps, (steps, edge) => (graph.counts[edge] > 0 ? steps : GUESS + steps));
       this.latents = new Float32Array(this.count * this.dim);
       graph.landmarks.forEach((row, n) => this.latents.set(rowOf(bank.latents, this.dim, row), n * this.dim));
       this.center = new Float32Array(this.dim);
@@ -141,14 +146,30 @@ window.hilpPlanning = (() => {
       this.center = this.center.map((value) => value / this.count);
       this.others = this.latents.map((value, n) => value - this.center[n % this.dim]);
       this.squares = Float32Array.from({ length: this.count }, (_, n) => sum32(rowOf(this.others, this.dim, n).map((value) => value * value)));
+      if (bank.distance) { // no edge takes fewer steps than the method's own distance says
+        this.steps = Float32Array.from(graph.steps);
+        for (let k = 0; k < this.count; k++) {
+          const edges = graph.target.subarray(this.first[k], this.first[k + 1]);
+          this.#stepsTo(rowOf(this.latents, this.dim, k), edges).forEach((steps, n) => { this.steps[this.first[k] + n] = Math.max(graph.steps[this.first[k] + n], steps); });
+        }
+      }
+      this.prices = Float32Array.from(this.steps, (steps, edge) => (graph.counts[edge] > 0 ? steps : GUESS + steps));
       this.backwards = Array.from({ length: this.count }, () => []);
       for (let k = 0; k < this.count; k++) for (let edge = this.first[k]; edge < this.first[k + 1]; edge++) this.backwards[this.target[edge]].push(k, edge);
     }
 
     get isFineEnough() { return this.radius <= COARSE * this.trust; }
 
-    // The landmarks nearest to a latent, the nearest first, and how far they are.
-    nearest(point) {
+    // Steps from a latent to some landmarks, or `back`: from them to it.
+    #stepsTo(point, landmarks, back = false) {
+      if (!landmarks.length) return new Float64Array(0);
+      const rows = new Float32Array(landmarks.length * this.dim);
+      landmarks.forEach((k, n) => rows.set(rowOf(this.latents, this.dim, k), n * this.dim));
+      return Float64Array.from(this.bank.apart(point, rows, back), (far) => undiscounted(far, this.discount));
+    }
+
+    // The landmarks nearest to a latent, the nearest first, how far they are, and steps to them, or `back` from them.
+    nearest(point, back = false) {
       const { dim, others, squares, count } = this, wanted = Math.min(NEIGHBOURS, count);
       const off = Float32Array.from(point, (value, d) => value - this.center[d]);
       const near = new Int32Array(wanted).fill(-1), least = new Float64Array(wanted).fill(Infinity);
@@ -161,7 +182,9 @@ window.hilpPlanning = (() => {
         for (; place > 0 && value < least[place - 1]; place--) { least[place] = least[place - 1]; near[place] = near[place - 1]; }
         least[place] = value; near[place] = n;
       }
-      return { near, apart: Float32Array.from(near, (n) => apart(point, rowOf(this.latents, dim, n))) };
+      const far = Float32Array.from(near, (n) => apart(point, rowOf(this.latents, dim, n)));
+      const steps = this.bank.distance ? this.#stepsTo(point, near, back) : Float64Array.from(far, (value) => undiscounted(value, this.discount));
+      return { near, apart: far, steps };
     }
 
     // Where each state of the bank lies on the graph.
@@ -171,7 +194,7 @@ window.hilpPlanning = (() => {
         for (let row = 0; row < this.bank.count; row++) {
           const found = this.nearest(rowOf(this.bank.latents, this.dim, row));
           near.set(found.near, row * wide);
-          found.apart.forEach((value, n) => { steps[row * wide + n] = undiscounted(value, this.discount); });
+          steps.set(found.steps, row * wide);
         }
         this.cached = { wide, near, steps };
       }
@@ -179,9 +202,9 @@ window.hilpPlanning = (() => {
     }
 
     #lastLegs(goal) {
-      const { near, apart: far } = this.nearest(goal), least = Math.min(...far), found = new Float64Array(this.count).fill(Infinity);
+      const { near, apart: far, steps } = this.nearest(goal, true), least = Math.min(...far), found = new Float64Array(this.count).fill(Infinity);
       near.forEach((k, n) => {
-        if (far[n] <= 2 * this.radius || far[n] <= least) found[k] = Math.max(undiscounted(far[n], this.discount), 1e-3);
+        if (far[n] <= 2 * this.radius || far[n] <= least) found[k] = Math.max(steps[n], 1e-3);
       });
       return found;
     }
@@ -220,19 +243,27 @@ window.hilpPlanning = (() => {
     }
 
     stepsLeft(here, goal, toGoal) {
-      const straight = apart(goal, here);
+      const straight = this.bank.apart(here, goal)[0];
       if (straight <= this.trust) return undiscounted(straight, this.discount);
-      const { near, apart: far } = this.nearest(here);
-      return Math.min(...Array.from(near, (k, n) => toGoal[k] + undiscounted(far[n], this.discount)));
+      const { near, steps } = this.nearest(here);
+      return Math.min(...Array.from(near, (k, n) => toGoal[k] + steps[n]));
     }
 
-    // States of the bank within reach of a latent, or the nearest few, and the squares of all distances.
+    // States of the bank within reach of a latent, or the nearest few, and steps to them.
     around(here, radius) {
       const squares = this.bank.squareDistances(here), limit = radius ** 2;
       let states = [];
       for (let n = 0; n < squares.length; n++) if (squares[n] <= limit) states.push(n);
       if (states.length < LEAST_AROUND) states = Array.from(smallest(squares, Math.min(LEAST_AROUND, squares.length)));
-      return { states, squares };
+      let far = Float32Array.from(states, (row) => Math.sqrt(squares[row]));
+      if (this.bank.distance) { // what lies behind a door is not within reach
+        const all = new Float32Array(states.length * this.dim);
+        states.forEach((row, n) => all.set(rowOf(this.bank.latents, this.dim, row), n * this.dim));
+        far = this.bank.apart(here, all);
+        const few = Float64Array.from(far).sort(), limit = Math.max(radius, few[Math.min(LEAST_AROUND, few.length) - 1]);
+        states = states.filter((_, n) => far[n] <= limit); far = far.filter((value) => value <= limit);
+      }
+      return { states, steps: Float64Array.from(far, (value) => undiscounted(value, this.discount)) };
     }
 
     meanOfBest(states, costs, best) {
@@ -242,7 +273,7 @@ window.hilpPlanning = (() => {
 
     // The latent to head for: of the states around an agent the mean of those nearest to the goal by way of the graph.
     subgoal(here, goal, toGoal, best, memory, random) {
-      const left = this.stepsLeft(here, goal, toGoal), straight = apart(goal, here);
+      const left = this.stepsLeft(here, goal, toGoal), straight = this.bank.apart(here, goal)[0];
       const [radius, atRandom] = reach(memory, this.trust, this.stuckSteps, here, left);
       if (!atRandom && straight <= radius) return goal;
       const { states } = this.around(here, radius), { wide, near, steps } = this.placed;
@@ -261,10 +292,10 @@ window.hilpPlanning = (() => {
 
     // What the graph says about a way before acting.
     pathInfo(here, goal, toGoal) {
-      const straight = apart(goal, here), last = this.#lastLegs(goal), { near, apart: far } = this.nearest(here);
+      const straight = this.bank.apart(here, goal)[0], last = this.#lastLegs(goal), { near, apart: far, steps: legs } = this.nearest(here);
       if (straight <= this.radius) return { path: [], steps: undiscounted(straight, this.discount), support: null, reachable: "yes" };
       let at = -1, total = Infinity;
-      near.forEach((k, n) => { const steps = toGoal[k] + undiscounted(far[n], this.discount); if (steps < total) { total = steps; at = k; } });
+      near.forEach((k, n) => { const steps = toGoal[k] + legs[n]; if (steps < total) { total = steps; at = k; } });
       if (at < 0) return { path: [], steps: Infinity, support: 0, reachable: "no" };
       const path = [at];
       let support = null;
@@ -285,7 +316,7 @@ window.hilpPlanning = (() => {
 
     // A latent as a weighted mean of the landmarks around it.
     shares(point) {
-      const { near, apart: far } = this.nearest(point), weights = Float64Array.from(far, (value) => 1 / (undiscounted(value, this.discount) + 0.5) ** 2);
+      const { near, steps } = this.nearest(point), weights = Float64Array.from(steps, (value) => 1 / (value + 0.5) ** 2);
       const total = weights.reduce((a, b) => a + b, 0);
       return { near, shares: weights.map((value) => value / total) };
     }
@@ -428,9 +459,9 @@ window.hilpPlanning = (() => {
     const { near, shares } = graph.shares(here), { wide, near: placed } = graph.placed, { discount } = planned;
     const mixed = (column, at, weights, first = 0) => { let sum = 0; for (let n = 0; n < weights.length; n++) sum += column[at[first + n]] * weights[n]; return sum; };
     const pays = mixed(planned.stateReward, near, shares), height = mixed(planned.potential, near, shares);
-    const { states, squares } = graph.around(here, graph.trust);
-    const costs = Float64Array.from(states, (row) => {
-      const weights = graph.bankShares(row), of = (column) => mixed(column, placed, weights, row * wide), later = discount ** undiscounted(f32(Math.sqrt(squares[row])), graph.discount);
+    const { states, steps } = graph.around(here, graph.trust);
+    const costs = Float64Array.from(states, (row, n) => {
+      const weights = graph.bankShares(row), of = (column) => mixed(column, placed, weights, row * wide), later = discount ** steps[n];
       const onTheWay = ((1 - later) / (1 - discount)) * 0.5 * (pays + of(planned.stateReward));
       return -(onTheWay + Math.sqrt(later) * (of(planned.potential) - height) + later * of(planned.values));
     });

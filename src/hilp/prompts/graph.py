@@ -235,9 +235,10 @@ class GraphPlanner:
         self.search = search or (by_scipy if has_scipy() else by_sweeps)
         self.landmarks = bank.latents[graph.landmarks]
         self.trust = trust_radius(discount)
-        self.prices = np.where(graph.counts > 0, graph.steps, GUESS + graph.steps)
-        self.placed, apart = nearest(bank.latents, self.landmarks, NEIGHBOURS)  # bank x neighbours
-        self.bank_steps = undiscounted(apart, discount).astype(np.float32)  # steps from states of the bank to those
+        self.steps = self._edge_steps()
+        self.prices = np.where(graph.counts > 0, self.steps, GUESS + self.steps)
+        self.placed, _, steps = self.near(bank.latents)  # bank x neighbours
+        self.bank_steps = steps.astype(np.float32)  # steps from states of the bank to those
 
     @property
     def is_fine_enough(self) -> bool:
@@ -245,6 +246,28 @@ class GraphPlanner:
         freely are too many to cover.
         """
         return self.graph.radius <= COARSE * self.trust
+
+    def _edge_steps(self) -> np.ndarray:
+        """Steps of the edges: as observed, but no fewer than a directed distance says.
+
+        A landmark at a one-way door has states of both sides around it. Trajectories arrive at it behind the door and
+        leave it in front of it, so two edges that were seen make a way back through the door that never was. By the
+        triangle inequality a directed distance puts that way's length on one of the two.
+        """
+        steps = self.graph.steps
+        if self.bank.distance is None:
+            return steps
+        ends = self.bank.apart(self.landmarks[self.graph.origin], self.landmarks[self.graph.target])
+        return np.maximum(steps, undiscounted(ends, self.discount)).astype(np.float32)
+
+    def near(self, points: np.ndarray, towards: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The landmarks nearest to latents, how far they are, and steps to them, or from them `towards` the latents."""
+        near, apart = nearest(points, self.landmarks, NEIGHBOURS)
+        far = apart
+        if self.bank.distance is not None:
+            here, there = points[:, None], self.landmarks[near]
+            far = self.bank.apart(there, here) if towards else self.bank.apart(here, there)
+        return near, apart, undiscounted(far, self.discount)
 
     def stuck(self) -> StuckAgents:
         return StuckAgents(self.trust, float(undiscounted(np.asarray(self.trust), self.discount)))
@@ -257,18 +280,18 @@ class GraphPlanner:
 
     def _last_legs(self, goals: np.ndarray) -> np.ndarray:
         """Steps from landmarks around each goal to it, goals x landmarks, infinite for the others."""
-        near, apart = nearest(goals, self.landmarks, NEIGHBOURS)
+        near, apart, legs = self.near(goals, towards=True)
         inside = (apart <= 2.0 * self.graph.radius) | (apart <= apart.min(axis=1, keepdims=True))
-        steps = np.where(inside, np.maximum(undiscounted(apart, self.discount), 1e-3), np.inf)  # 0 would be no edge
+        steps = np.where(inside, np.maximum(legs, 1e-3), np.inf)  # 0 would be no edge
         table = np.full((len(goals), len(self.graph)), np.inf)
         np.put_along_axis(table, near, steps, axis=1)
         return table
 
     def steps_left(self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray) -> np.ndarray:
         """Steps from latents to their goals: by way of the graph, or as phi says where the goal is near."""
-        near, apart = nearest(here, self.landmarks, NEIGHBOURS)
-        by_graph = np.take_along_axis(to_goals, near, axis=1) + undiscounted(apart, self.discount)
-        straight = np.linalg.norm(goals - here, axis=1)
+        near, _, steps = self.near(here)
+        by_graph = np.take_along_axis(to_goals, near, axis=1) + steps
+        straight = self.bank.apart(here, goals)
         return np.where(straight <= self.trust, undiscounted(straight, self.discount), by_graph.min(axis=1))
 
     def subgoals(
@@ -281,7 +304,7 @@ class GraphPlanner:
         steps_left = self.steps_left(here[rows], goals[rows], to_goals[rows])
         reaches, at_random = stuck.reaches(here, steps_left, rows)
         found = np.array(goals[rows])
-        straight = np.linalg.norm(found - here[rows], axis=1)
+        straight = self.bank.apart(here[rows], found)
         far = np.flatnonzero(at_random | (straight > reaches))
         for agent, states, _ in self.surroundings(here[rows[far]], reaches[far]):
             number = far[agent]
@@ -306,7 +329,12 @@ class GraphPlanner:
                 states = np.flatnonzero(squares <= radii[number] ** 2)
                 if len(states) < LEAST_AROUND:
                     states = smallest(squares, min(LEAST_AROUND, len(squares)))
-                yield number, states, undiscounted(np.sqrt(squares[states]), self.discount)
+                apart = np.sqrt(squares[states])
+                if self.bank.distance is not None:  # what lies behind a door is not within reach
+                    apart = self.bank.apart(here[number], self.bank.latents[states])
+                    limit = max(radii[number], np.sort(apart)[: min(LEAST_AROUND, len(apart))][-1])
+                    states, apart = states[apart <= limit], apart[apart <= limit]
+                yield number, states, undiscounted(apart, self.discount)
 
     def mean_of_best(self, states: np.ndarray, costs: np.ndarray, best: int) -> np.ndarray:
         """The mean latent of those states of the bank that cost least: `best` of them, but no more than a share.
@@ -318,8 +346,8 @@ class GraphPlanner:
 
     def shares(self, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Latents as weighted means of the landmarks around them: which, and how much of each; both n x neighbours."""
-        near, apart = nearest(latents, self.landmarks, NEIGHBOURS)
-        return near, _shares(undiscounted(apart, self.discount))
+        near, _, steps = self.near(latents)
+        return near, _shares(steps)
 
     def on_bank(self, columns: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What landmarks have, each as all states of the bank have it by their `shares`; these were placed before."""
@@ -331,11 +359,12 @@ class GraphPlanner:
     def path_info(self, here: np.ndarray, goal: np.ndarray, to_goal: np.ndarray) -> PathInfo:
         """What the graph says about the way from one latent to another and the steps to it from all landmarks."""
         graph, last = self.graph, self._last_legs(goal[None])[0]
-        near, apart = nearest(here[None], self.landmarks, NEIGHBOURS)
-        steps = to_goal[near[0]] + undiscounted(apart[0], self.discount)
+        near, apart, legs = self.near(here[None])
+        steps = to_goal[near[0]] + legs[0]
         at, total = int(near[0, np.argmin(steps)]), float(steps.min())
-        if np.linalg.norm(goal - here) <= graph.radius:  # as near as the landmarks tell states apart
-            direct = float(undiscounted(np.asarray(np.linalg.norm(goal - here)), self.discount))
+        straight = self.bank.apart(here, goal)
+        if straight <= graph.radius:  # as near as the landmarks tell states apart
+            direct = float(undiscounted(straight, self.discount))
             return PathInfo(np.zeros(0, np.int64), direct, None, "yes")
         if not np.isfinite(total):
             return PathInfo(np.zeros(0, np.int64), np.inf, 0, "no")

@@ -96,7 +96,7 @@ def _values(planner: GraphPlanner, state_reward: np.ndarray, potential: np.ndarr
     """
     graph, count = planner.graph, len(planner.graph)
     taken = graph.counts > 0 if (graph.counts > 0).any() else np.ones(len(graph.counts), bool)
-    origin, target, steps = graph.origin[taken], graph.target[taken], graph.steps[taken].astype(np.float64)
+    origin, target, steps = graph.origin[taken], graph.target[taken], planner.steps[taken].astype(np.float64)
     later = discount**steps
     on_the_way = (1.0 - later) / (1.0 - discount) * 0.5 * (state_reward[origin] + state_reward[target])
     earned = on_the_way + np.sqrt(later) * (potential[target] - potential[origin])

@@ -16,6 +16,7 @@ RECURSIONS = 3  # of the paper
 TRUST_SHARE = 0.09  # `auto` stops recursing once the subgoal is as near as this share of what phi can tell apart
 BLOCK = 32  # queries planned at a time, so that their distance tables stay in cache
 MOST_DIRECTED = 256  # states among which directed midpoints are looked for: a rule's distances are slow
+PAIRS = 1024  # of directed distances at a time: a rule is compiled anew for every size
 GATHER_COST = 5  # a gathered row costs about this many rows of a full pass
 Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]  # from latents to latents; leading axes are broadcast
 
@@ -38,6 +39,8 @@ def undiscounted(distance: np.ndarray, discount: float) -> np.ndarray:
 class Midpoints:
     """Latents of N data states, ready for midpoint queries."""
 
+    distance: Distance | None = None  # of a method whose way back is another way
+
     def __init__(self, latents: np.ndarray):
         self.latents = np.ascontiguousarray(latents, np.float32)
         self.by_dimension = np.ascontiguousarray(self.latents.T)  # dim x N: the layout of the fast full pass
@@ -46,6 +49,10 @@ class Midpoints:
 
     def __len__(self) -> int:
         return len(self.latents)
+
+    def apart(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """The distance from latents to latents; leading axes are broadcast."""
+        return np.asarray(np.linalg.norm(there - here, axis=-1))
 
     def square_distances(self, point: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """|w - point|^2 for all bank states, or for these rows."""
@@ -128,9 +135,19 @@ class DirectedMidpoints(Midpoints):
 
     def __init__(self, latents: np.ndarray, distance: Distance):
         super().__init__(latents)
-        self.distance = distance
+        self.distance: Distance = distance
         self.states = self.latents[:: max(1, -(-len(latents) // MOST_DIRECTED))]
         self.share = len(self.states) / max(1, len(latents))
+
+    def apart(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        here, there = np.broadcast_arrays(np.asarray(here, np.float32), np.asarray(there, np.float32))
+        shape, pairs = here.shape[:-1], [latents.reshape(-1, here.shape[-1]) for latents in (here, there)]
+        count = len(pairs[0])
+        size = BLOCK if count <= BLOCK else PAIRS
+        padded = [np.concatenate([one, np.zeros((-count % size, one.shape[1]), np.float32)]) for one in pairs]
+        blocks = [slice(first, first + size) for first in range(0, count, size)]
+        found = [self.distance(*(one[block] for one in padded)) for block in blocks]
+        return np.concatenate([np.zeros(0, np.float32), *found])[:count].reshape(shape)
 
     def subgoal(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
                 radius: float = 0.0) -> np.ndarray:  # fmt: skip

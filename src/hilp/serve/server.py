@@ -38,6 +38,7 @@ MOST_ROBOTS = 64
 MOST_MADE = 32  # prompts that are kept, for robots that come back
 HEALTH = "/healthz"
 KEY = "Api-Key "  # before the token in the header `Authorization`
+LONGEST_NAME = 1000  # characters before the last part of a name, which each name behind them takes in memory
 WHOLE = ("state", "observation")  # names of an observation without names
 
 
@@ -239,6 +240,8 @@ def text_of(prompt: Any) -> str:
 
 def by_name(observation: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """The arrays of a message by name: `observation/x`, a map `observation` with an `x` in it, and `x` are the same."""
+    if len(prefix) > LONGEST_NAME:
+        raise HilpError(f"names in an observation are too long, or too many in each other: {prefix:.60}...")
     found: dict[str, Any] = {}
     for name, value in observation.items():
         if isinstance(value, Mapping):

@@ -13,6 +13,8 @@ from hilp.errors import HilpError, reason
 
 MOST_CONTAINERS = 50_000  # lists and maps of a message: a byte each on the wire, a hundred in memory
 MOST_NUMBERS = 1_000_000  # in one list: arrays travel as bytes
+MOST_AXES = 32  # of an array; their product takes long where there are many
+LONGEST_TYPE = 40  # characters that name the type of an array
 KINDS = "biufSU"  # of arrays; objects, structures, dates and complex numbers are refused
 
 
@@ -60,7 +62,11 @@ def _array(found: dict[Any, Any]) -> Any:
     """The array or number of numpy's that a map describes; another map as it is."""
     if b"__ndarray__" in found:
         dtype, shape, data = _dtype(found), found.get(b"shape"), found.get(b"data")
-        if not isinstance(shape, list | tuple) or not all(type(size) is int and size >= 0 for size in shape):
+        if (
+            not isinstance(shape, list | tuple)
+            or len(shape) > MOST_AXES
+            or any(type(n) is not int or n < 0 for n in shape)
+        ):
             raise HilpError(f"the shape of an array is a list of sizes, not {shape!r:.60}")
         if not isinstance(data, bytes) or math.prod(shape) * dtype.itemsize != len(data):
             raise HilpError(f"an array of {dtype} and shape {tuple(shape)!r:.60} has other bytes than it should")
@@ -72,7 +78,7 @@ def _array(found: dict[Any, Any]) -> Any:
 
 def _dtype(found: dict[Any, Any]) -> np.dtype[Any]:
     name = found.get(b"dtype")
-    if not isinstance(name, str):
+    if not isinstance(name, str) or len(name) > LONGEST_TYPE:
         raise HilpError(f"the type of an array is a text such as '<f4', not {name!r:.60}")
     dtype = np.dtype(name)
     _require_kind(dtype)

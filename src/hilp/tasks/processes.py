@@ -69,11 +69,11 @@ class Worker:
         self.connection, theirs = Pipe()
         with theirs:
             self.process = subprocess.Popen(
-                # -P: Python would look for packages in the current folder first, where the user may have anything.
+                # -P: packages are found where this process finds them, in the current folder only if it is one ('').
                 [sys.executable, "-P", "-m", "hilp.tasks.processes", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
                 start_new_session=True,  # Ctrl-C is for this process, which then ends them
             )
 

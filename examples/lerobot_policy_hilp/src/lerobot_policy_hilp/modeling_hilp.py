@@ -97,7 +97,7 @@ class HilpPolicy(PreTrainedPolicy):
         try:
             self.config.policy_path, self.config.pretrained_path = SAVED, None
             if self.config.prompt and not _is_spec(self.config.prompt):
-                saved = shutil.copy(_file(self.config, self.config.prompt), save_directory)
+                saved = shutil.copy(_place(self.config, self.config.prompt), save_directory)
                 self.config.prompt = Path(saved).name
             self.config._save_pretrained(save_directory)
         finally:
@@ -110,7 +110,7 @@ class HilpPolicy(PreTrainedPolicy):
             if _is_spec(text):
                 made = self._policy.prompt(specs.from_json(_json(text)))
             else:
-                made = self._policy.load_prompt(_file(self.config, text))
+                made = self._policy.load_prompt(_place(self.config, text))
             self._prompts = {text: made}  # another one begins anew
         return self._prompts[text]
 
@@ -123,7 +123,8 @@ class HilpPolicy(PreTrainedPolicy):
         shape = self._policy.spec.pictures.get(name)
         if shape is None:
             return rows.astype(np.float32)
-        rows = np.moveaxis(np.rint(rows * 255).astype(np.uint8), -3, -1)
+        rows = rows if rows.dtype == np.uint8 else np.rint(rows * 255).astype(np.uint8)
+        rows = np.moveaxis(rows, -3, -1)
         frames = shape[2] // rows.shape[-1]
         return self._recent.setdefault(name, Recent(frames)).add(rows) if frames > 1 else rows
 
@@ -152,13 +153,6 @@ def _policy_folder(config: HilpConfig) -> Path:
 def _place(config: HilpConfig, name: str) -> Path:
     beside = None if config.pretrained_path is None else Path(config.pretrained_path) / name
     return beside if beside is not None and beside.exists() else Path(name)
-
-
-def _file(config: HilpConfig, name: str) -> Path:
-    """A saved prompt: beside the config, where the name leads, or by its name in the folder of the policy."""
-    place = _place(config, name)
-    inside = _policy_folder(config) / "prompts" / f"{name}.safetensors"
-    return inside if not place.exists() and inside.is_file() else place
 
 
 def _is_spec(text: str) -> bool:

@@ -152,7 +152,7 @@ PRESETS = {
         "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
         "phi_tau": 0.02,
         "tau": 0.02,
-        "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
+        "temperature": 10.0,
         "lived": 1.0,
         "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
     },

@@ -345,6 +345,10 @@ class GymTask(Task):
         """Frames of an episode, played again from its seed in an environment that renders."""
         if physics is None or not len(physics):
             raise HilpError(f"there is no step of {self.name} to film")
+        if self.together:
+            raise HilpError(
+                f"{self.name} is a vector environment, which is not filmed: name one that makes single ones"
+            )
         env = self._maker(render_mode="rgb_array")
         try:
             with warnings.catch_warnings():
