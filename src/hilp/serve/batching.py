@@ -105,10 +105,11 @@ class Batcher:
                     request.actions.set_exception(error)
             answers = policy.rule("act", batch, skills)
         if policy.spec.choices and policy.chunk == 1:
-            own = [slice(row, row + 1) for row, request in enumerate(together) if not request.actions.done()]
             answers = np.array(answers)
-            for row in own:
-                answers[row] = together[row.start].prompt.untried(answers[row], batch.take(row), ONE)
+            for number, request in enumerate(together):
+                if not request.actions.done():
+                    own = slice(number, number + 1)
+                    answers[own] = request.prompt.untried(answers[own], batch.take(own), ONE)
         for request, actions in zip(together, policy.until_asked(policy.chosen(answers)), strict=False):
             if request.actions.done():
                 continue
