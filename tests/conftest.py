@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,10 @@ ABLE_STEPS = 1_500
 
 def pytest_configure(config: pytest.Config) -> None:
     """Programs are compiled once a session: compiling is most of what a tiny training run costs."""
+    if (
+        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    ):  # a suite in the background: commands that it starts take it over
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     slow = config.option.markexpr == "slow"
     if not slow:
         use_quick_compiler()

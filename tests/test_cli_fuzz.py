@@ -32,6 +32,8 @@ FATAL = {
     "map": ["nosuch"],
     "report": ["nosuch"],
     "export": ["--to", "numpy", "--out", "new", "nosuch"],
+    "push": ["nosuch", "user/name"],
+    "pull": ["nosuch"],
     "bench rewards": ["--out", "new", "--data", "nosuch.npz"],
     "bench goals": ["--out", "new", "--data", "nosuch.npz"],
     "bench hierarchy": ["--out", "new", "--data", "nosuch.npz"],

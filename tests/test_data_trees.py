@@ -168,8 +168,6 @@ def test_flatten_and_other_formats_say_no():
     with pytest.raises(HilpError, match="leave out flatten"):
         hilp.load(seeing(), flatten=True)
     data = hilp.load(seeing())
-    with pytest.raises(HilpError, match="named observations, which hilp does not write as Minari"):
-        convert(data, "seeing-v0", to="minari")
     with pytest.raises(HilpError, match="named observations, which hilp does not write as ExORL"):
         export_exorl(data, "somewhere", "walker", "rnd")
 

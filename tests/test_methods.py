@@ -167,5 +167,7 @@ def test_plans_of_a_method_that_does_not_say_how_far_it_sees(tiny: hilp.Foundati
         object.__setattr__(core, field, getattr(tiny.core, field))
     blind = change(tiny, core=core)
     assert not np.isnan(blind.goal(np.zeros(2), plan=0)(np.zeros((1, 2)))).any()
-    with pytest.raises(hilp.PromptUnsupported, match="how far its distances reach"):
-        blind.goal(np.zeros(2), plan="auto")
+    assert blind.goal(np.zeros(2)).plan == 0, "straight, where it cannot plan"
+    for plan in ("midpoints", "graph"):
+        with pytest.raises(hilp.PromptUnsupported, match="how far its distances reach"):
+            blind.goal(np.zeros(2), plan=plan)

@@ -131,8 +131,7 @@ class OfPolicy(Verb):
     """What verbs about a trained policy take."""
 
     run: RunFolder
-    """folder of a run or of a policy; zoo:maze-large, zoo:large-pixels or zoo:ant-open, which come with hilp; or one of
-    the Hub, hf://USER/NAME, hf://USER/NAME@REVISION"""
+    """folder of a run or of a policy, zoo:NAME (maze-large, large-pixels, ant-open), or hf://USER/NAME[@REVISION]"""
 
 
 # ---- data, policies and tasks ----------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
     seed: int = 0
     """seed of starts and goals"""
     workers: int | None = None
-    """processes (Gymnasium, OGBench) or threads (MuJoCo) that step slow simulators; rows are the same for any number
-    (default: 1; of walkers and kitchens one thread a core)"""
+    """processes (Gymnasium, OGBench) or threads (MuJoCo) that step slow simulators; the rows stay the same (default: 1,
+    or a thread a core)"""
     rows: str | None = None
     """JSONL file to append the rows to (default: rows.jsonl next to the policy)"""
 

@@ -13,8 +13,7 @@ class Asking(common.OfPolicy, common.PromptOptions):
     kinds: ClassVar = ("goal", "reward", "skill", "follow", "load", "labels", "prefer")  # flags that are a prompt
 
     goal: str | None = None
-    """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or
-    photo.png"""
+    """goal: task3 (of the task), row:1234 (of the data), x=3,y=4, all numbers, or photo.png"""
     reward: str | None = None
     """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
     labels: str | None = None

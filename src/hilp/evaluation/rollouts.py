@@ -128,7 +128,7 @@ def rollout_goals(
 
 def _by_reward(policy: FoundationPolicy, world: tasks.Task, spec: Goal, running: tasks.Episodes) -> Any:
     """Goals as rewards of being there, for a method that has no goal rule."""
-    options = [name for name in spec.to_json() if name not in ("kind", "goal")]
+    options = [name for name in spec.to_json() if name not in ("kind", "goal", "plan")]  # plan: 0, or 0 by itself
     if options:
         raise HilpError(f"{policy.method} takes a goal as the reward of being there: leave out {some(options)}")
     if not rendering.can_infer_states(world):

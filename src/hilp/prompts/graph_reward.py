@@ -52,7 +52,10 @@ def plan(
     discount: float,
     known: np.ndarray | None = None,
 ) -> Plan:
-    """From labelled transitions, as latents [n, D] of s and s' and rewards [n]. known: u(s') [n] of a reward that is a change of it."""
+    """From labelled transitions, as latents [n, D] of s and s' and rewards [n].
+
+    known: u(s') [n] of a reward that is a change of it.
+    """
     at, to = (_weights(planner, latents) for latents in (before, after))
     mean, deviation = rewards.mean(), rewards.std()
     wanted = (rewards - mean) / deviation
