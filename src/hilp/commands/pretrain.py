@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hilp import runs
 from hilp.commands import common
-from hilp.errors import HilpError, printable, say
+from hilp.errors import HilpError, counted, printable, say
 from hilp.training.options import RunOptions, TrainOptions
 
 with common.WhenUsed():
@@ -212,6 +212,8 @@ def measure(
     policy = policies[0]
     if held is None or has_task(data) or not has_goals(policy):
         return
+    if not flags.json:
+        say(f"measuring on {counted(held.episodes, 'held-out episode')} ...")
     rows += held_out.evaluate(policy, held, seed=flags.seed, command=common.command())
     policy.provenance = replace(policy.provenance, plan=rows[0]["held_out"]["advised_plan"])
 
