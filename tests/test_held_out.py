@@ -71,11 +71,20 @@ def test_the_world_of_neighbours_is_the_real_one_where_data_is_dense() -> None:
     assert np.median(error) < 0.05 and np.median(away) < 0.3
 
 
-def test_the_simplest_plan_among_the_quick_ones_is_advised() -> None:
-    steps = {0: 40.0, 1: 31.0, 3: 30.5, "auto": 30.0}
-    plans = [{"plan": plan, "estimated_steps": taken} for plan, taken in steps.items()]
-    assert held_out.advised(plans) == 3
-    assert held_out.advised([{**plan, "estimated_steps": 20.0} for plan in plans]) == 0
+def test_the_default_plan_is_advised_unless_another_is_clearly_quicker() -> None:
+    def of(**lengths: list[int]) -> list[dict[str, Any]]:
+        named = {"direct": 0, "three": 3}
+        return [
+            {"plan": named.get(plan, plan), "lengths": taken, "estimated_steps": float(np.mean(taken))}
+            for plan, taken in lengths.items()
+        ]
+
+    usual = [30, 50, 200, 40]
+    by_chance = of(direct=[32, 45, 90, 45], auto=usual)  # saves 27 steps a way, give or take as many
+    assert held_out.advised(by_chance) == "auto"
+    assert held_out.advised(of(direct=[21, 40, 189, 30], three=[26, 46, 196, 37], auto=usual)) == 0, "10 of each way"
+    assert held_out.advised(of(three=usual, direct=usual)) == 0, "the simplest where there is no auto"
+    assert held_out.advised(of(three=[3], auto=[9])) == "auto", "one episode is none"
 
 
 def test_data_is_measured_as_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
