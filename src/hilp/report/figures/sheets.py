@@ -64,7 +64,7 @@ def save_data_picture(report: AuditReport, path: Path) -> None:
 def _draw_data(report: AuditReport) -> Figure:
     if not report.paths:
         raise HilpError(f"{report.name} has no episodes to draw")
-    flat, labels = _plane(report.paths)
+    flat, labels = _plane(report)
     figure = style.new_figure(9.2, 4.4)
     plane, lengths = figure.subplots(1, 2, width_ratios=(1.25, 1))
     for number, path in enumerate(flat):
@@ -86,10 +86,20 @@ def _draw_data(report: AuditReport) -> Figure:
     return figure
 
 
-def _plane(paths: list[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, str]]:
-    """Each path in two dimensions: the two there are, or the two directions of most variance of scaled columns."""
+def _plane(report: AuditReport) -> tuple[list[np.ndarray], tuple[str, str]]:
+    """Paths in two dimensions, and what these are called.
+
+    The first two columns that vary, where columns have names of their own, as those of a log; else the two there are,
+    or the two directions of most variance of scaled columns.
+    """
+    paths, columns = report.paths, report.observations
     rows = np.nan_to_num(np.concatenate(paths).astype(np.float64), posinf=0.0, neginf=0.0)
     edges = np.cumsum([len(path) for path in paths])[:-1]
+    named = all(not (column.part or column.name.isdigit() or "[" in column.name) for column in columns)
+    varying = [column for column in columns if column.deviation > 0][:2]
+    if named and len(varying) == 2:
+        first, second = varying
+        return np.split(rows[:, [first.column, second.column]], edges), (first.name, second.name)
     if rows.shape[1] <= 2:
         rows = np.hstack([rows, np.zeros((len(rows), 2 - rows.shape[1]))])
         return np.split(rows, edges), ("column 0", "column 1")
