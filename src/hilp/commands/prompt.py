@@ -76,4 +76,5 @@ class Prompt(Asking):
     def __call__(self) -> None:
         from hilp.commands import prompt_run
 
-        common.print_result(prompt_run.result_of(self), self.json)
+        result = prompt_run.result_of(self)
+        common.print_result(result if self.json else prompt_run.with_names(result, self.run), self.json)

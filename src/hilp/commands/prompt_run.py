@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hilp import storage, tasks, trees
+from hilp import runs, storage, tasks, trees
 from hilp.commands import common
-from hilp.data import columns
+from hilp.data import columns, dataset, measures
 from hilp.errors import HilpError, some
 from hilp.evaluation import rollouts, setup
 from hilp.evaluation.rollouts import Episode
@@ -244,6 +244,20 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> Result:
     prompt.reset()  # the action is that of the same step
     found = {name: shown(part) for name, part in trees.named(at, "at").items()}
     return {**found, "z": z, "action": policy.act(at, prompt).tolist()}
+
+
+def with_names(result: Result, run: str) -> Result:
+    """The result for the eye: numbers with the names of a log's columns, where the run kept episodes that have them."""
+    kept = runs.held_out(Path(run))
+    with contextlib.suppress(HilpError):  # of a held-out folder that is damaged: names are no reason to stop
+        data = None if kept is None else dataset.Dataset.open(kept)
+        for key in ("at", "action"):
+            parts = () if data is None else data.observation_parts if key == "at" else data.action_parts
+            values = result.get(key)
+            if parts and isinstance(values, list):
+                named = zip(measures.names_of(parts, len(values)), values, strict=True)
+                result = {**result, key: [f"{name}={number:.3g}" for name, number in named]}
+    return result
 
 
 def act_in_task(
