@@ -275,6 +275,11 @@ def test_prompt_without_a_task(run: Run, tiny: hilp.FoundationPolicy, change: An
     code, _, err = run("prompt", folder, "--reward", "right")
     assert code == 2 and "--task" in err
     assert run("prompt", folder, "--reward", "right", "--task", "maze-medium", "--steps", 3)[0] == 0
+    picture = tmp_path / "way.png"
+    code, _, err = run("prompt", folder, "--skill", "random", "--picture", picture)
+    assert code == 2 and "--goal" in err and not picture.exists()
+    assert run("prompt", folder, "--goal", "6.5,1.5", "--picture", picture)[0] == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_numbers_are_printed_with_the_names_of_columns(tmp_path: Path) -> None:

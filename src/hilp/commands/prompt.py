@@ -67,7 +67,7 @@ class Prompt(Asking):
     save: str | None = None
     """file to save the prompt to"""
     picture: str | None = None
-    """PNG, SVG or PDF file to draw the trajectory to"""
+    """PNG, SVG or PDF of the walk; of a log the planned way"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the episode to; in a maze next to the same goal without a plan"""
     rerun: str | None = None

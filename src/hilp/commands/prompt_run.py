@@ -20,6 +20,7 @@ from hilp.evaluation.rows import SHARE
 from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import base, specs
+from hilp.prompts.agent import has_graph
 from hilp.report import recording, video
 from hilp.tasks import rendering
 
@@ -46,6 +47,9 @@ def result_of(flags: Any) -> Result:
         result["note"] = "the data passes this goal and never stays there"
     if world is None:
         result |= act_once(flags, policy, prompt)
+        if flags.picture:
+            draw_way(flags, policy, prompt, np.asarray(result["at"]))
+            result["picture"] = flags.picture
     else:
         result |= act_in_task(flags, kind, policy, world, prompt, goal)
     if flags.save:
@@ -103,8 +107,12 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
 
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     """Raise where flags need a task, or nothing says where to act."""
-    if flags.picture and flags.task is None:
-        raise HilpError("--picture draws a walk in a task: name one with --task (`hilp report RUN` has others)")
+    plain = policy.spec.observation_dim > 1 and not policy.spec.parts and has_graph(policy)
+    if flags.picture and (flags.goal is None or flags.add or flags.then or not plain):
+        raise HilpError(
+            "--picture draws a walk in a task, or of a policy with a graph the way to one --goal among the states of "
+            "the data: name a task with --task (`hilp report RUN` has other pictures)"
+        )
     if any((flags.video, flags.rerun, flags.steps, flags.adapt)):
         setup.task_of(policy, flags.task)  # says that it needs one
     names = some(part_names(policy))
@@ -348,6 +356,19 @@ def film(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any, episode:
         panels = {"plan 0": other.path, **panels}
     shown = None if target is None else rendering.infer_states(world, target)
     return str(video.write(str(flags.video), video.on_plan(policy, world, panels, shown), video.FPS))
+
+
+def draw_way(flags: Any, policy: FoundationPolicy, prompt: Any, at: np.ndarray) -> None:
+    """The landmarks of the data between an observation and a goal, over the first two columns of the goal."""
+    from hilp.report import figures
+
+    goal, reachable = np.asarray(prompt.goal), prompt.path_info(at).reachable != "no"
+    seen = np.argsort(np.isnan(goal), kind="stable")[:2]
+    names = measures.names_of(policy.observation_parts, len(goal))
+    passed = np.concatenate([at[None], prompt.path(at), goal[None]] if reachable else [at[None]])[:, seen]
+    title = "The data's way to the goal" if reachable else "The data has no way to the goal"
+    drawn = figures.way(policy.bank.observations[:, seen], passed, goal[seen], [names[i] for i in seen], title)
+    figures.save(drawn, flags.picture)
 
 
 def draw(

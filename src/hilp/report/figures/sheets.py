@@ -51,6 +51,20 @@ def _grid(lines: Sequence[np.ndarray], width: float, height: float, title: str) 
     return figure, panels
 
 
+def way(states: np.ndarray, passed: np.ndarray, goal: np.ndarray, names: Sequence[str], title: str) -> Figure:
+    """States of the data, and those that a plan means to pass on its way to a goal: two columns, [n, 2] each."""
+    figure = style.new_figure(6.4, 5.0)
+    ax = figure.subplots()
+    ax.plot(*states.T, ".", color=style.SOFT, ms=2, alpha=0.35)
+    ax.plot(*passed.T, "o-", color=style.BLUE, ms=3.5, linewidth=1.4)
+    ax.plot(*passed[0], "o", mfc="white", mec=style.BLUE, ms=7, mew=1.6)
+    ax.plot(*goal, "*", color=style.BLUE, mec="white", mew=0.8, ms=15)
+    ax.set(xlabel=names[0], ylabel=names[1])
+    style.draw_title(ax, title)
+    style.draw_frame(ax, grid="both")
+    return figure
+
+
 def save_data_picture(report: AuditReport, path: Path) -> None:
     """Some episodes in the plane, and how long they are; of images a contact sheet, beside it where there are both."""
     with told(f"cannot write {path}"):
