@@ -26,6 +26,7 @@ from hilp.learning import actors, methods, networks
 from hilp.policy import listening
 from hilp.policy.preparation import Preparation
 from hilp.prompts.bank import Bank
+from hilp.prompts.memory import REMEMBERED, TriedChoices
 from hilp.spec import Spec
 from shapes import drawn_core, emitted
 from test_methods import FIRST, config_of
@@ -246,6 +247,8 @@ def test_exports_choose_alike(line: Any, tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(robot.act(seen, z), policy.act(seen, z))
     action = robot.act(seen[0], robot.goal(seen[5], plan="auto"))
     assert isinstance(action, np.int64) and action == policy.act(seen[0], policy.goal(seen[5], plan="auto"))
+    theirs, ours = robot.goal(seen[5], plan=0), policy.goal(seen[5], plan=0)
+    assert [robot.act(seen[0], theirs) for _ in range(3)] == [policy.act(seen[0], ours) for _ in range(3)]
     onnxruntime = pytest.importorskip("onnxruntime")
     facts = export.write(policy, "onnx", tmp_path / "onnx")
     assert facts["graphs"] == ["act", "encode", "goal", "target"]
@@ -271,6 +274,42 @@ def test_chunks_of_choices_are_played_one_by_one() -> None:
     first = policy.chosen(policy.rule("act", policy.check(seen), policy.goal_skill(data.observations[9])[None]))
     assert first.shape == (1, 3, 1)
     assert [int(policy.act(seen, go)) for _ in range(3)] == first[0, :, 0].tolist()
+
+
+def test_who_comes_back_to_a_state_takes_another_choice() -> None:
+    tried, goal = TriedChoices(), np.array([[9.0]])
+    scores = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+    both = np.array([True, True])
+
+    def chosen(first: float, second: float, active: np.ndarray = both) -> list[int]:
+        seen = np.array([[first], [second]])
+        return tried.untried(scores, seen, np.broadcast_to(goal, seen.shape), active).argmax(axis=1).tolist()
+
+    assert chosen(0.0, 0.0) == [0, 0]
+    assert chosen(0.0, 1.0, np.array([True, False])) == [1, 0], "the second is elsewhere, and does nothing"
+    assert chosen(0.0, 1.0) == [2, 0]
+    assert chosen(0.0, 0.0) == [0, 1], "the first has made all three once"
+    assert chosen(9.0, 5.0) == chosen(9.0, 6.0) == [0, 0], "who is at the goal stays"
+    assert chosen(0.0, 0.0) == [0, 2], "and has forgotten the way there"
+    tried.reset([1])
+    assert chosen(5.0, 0.0) == [0, 0], "a new episode"
+    for step in range(REMEMBERED):
+        chosen(100.0 + step, 0.0)
+    assert chosen(0.0, 2.0) == [0, 0], "long ago"
+
+
+def test_goals_alone_and_side_by_side_try_the_same_choices(line: Any) -> None:
+    policy, data, _ = line
+    seen, there = data.observations[0], data.observations[9]
+    alone, beside = policy.goal(there, plan=0), policy.goal(there, plan=0).then(policy.goal(seen), until=100)
+    one = [int(policy.act(seen, alone)) for _ in range(3)]
+    two = [policy.act(np.stack([seen, there]), beside).tolist() for _ in range(3)]
+    assert one[0] == one[2] != one[1], "of two choices"
+    assert [first for first, _ in two] == one
+    assert len({second for _, second in two}) == 1, "who is at the goal stays"
+    alone.reset()
+    assert int(policy.act(seen, alone)) == one[0]
+    assert alone.latent_ema is None, "choices are not smoothed"
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

@@ -332,6 +332,23 @@ def test_a_potential_is_known_as_one_and_climbed() -> None:
     assert np.all(towards(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
 
 
+def test_a_potential_that_is_known_is_climbed_where_steps_are_too_short_to_show_it() -> None:
+    """Speed at one end looks like what is paid, and nothing like the way there."""
+    found = both_ways()
+    before, after = labelled(found)
+    drawn = np.random.default_rng(0)
+    at, to = (x + drawn.normal(0, 3, x.shape).astype(np.float32) * [1, 0] for x in (before, after))
+    paid = np.where(before[:, 0] < 10, 1.0, 0.0) + drawn.normal(0, 0.1, len(before))
+    here = np.array([[20.0, 0.0], [40.0, 0.0]], np.float32)
+    fitted = graph_reward.plan(found, at, to, paid, 0.99)
+    assert fitted.model != "potential"
+    plan = graph_reward.plan(found, at, to, paid, 0.99, known=2.0 * after[:, 0])
+    assert plan.model == "potential" and plan.r2 > 0.8
+    ends = plan.potential[[np.argmin(found.landmarks[:, 0]), np.argmax(found.landmarks[:, 0])]]
+    assert ends[1] - ends[0] == pytest.approx(2.0 * 59, rel=0.15)
+    assert np.all(towards(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
+
+
 def test_staying_where_staying_pays() -> None:
     found = both_ways()
     before, after = labelled(found)

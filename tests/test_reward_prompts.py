@@ -15,7 +15,7 @@ from PIL import Image
 import hilp
 from hilp import tasks
 from hilp.evaluation import rollouts, setup
-from hilp.prompts import formulas
+from hilp.prompts import formulas, reward
 from hilp.report import figures, page, video
 
 Run = Callable[..., tuple[int, str, str]]
@@ -164,3 +164,13 @@ def test_path_rewards_are_those_of_the_steps(tiny: hilp.FoundationPolicy) -> Non
     walked = rollouts.Episode(path, np.zeros((2, 2), np.float32), {}, 1.0, path[:1], path[-1:])
     found = rollouts.rewards_along(world, setup.reward_function(world, "left"), walked)
     np.testing.assert_allclose(found, [-0.4, 0.2], atol=1e-6)
+
+
+def test_the_change_of_what_is_observed_is_known_as_one() -> None:
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(size=(2, 400, 3)).astype(np.float32)
+    change = reward._changing(reward.Labelled(before, after, 2.0 * (after[:, 0] - before[:, 0]) - 0.5))
+    assert change is not None
+    np.testing.assert_allclose(change - change[0], 2.0 * (after[:, 0] - after[0, 0]), atol=1e-3)
+    assert reward._changing(reward.Labelled(before, after, after[:, 0])) is None
+    assert reward._changing(reward.Labelled(before, after, np.abs(after[:, 0] - before[:, 0]))) is None

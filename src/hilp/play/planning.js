@@ -414,8 +414,9 @@ window.hilpPlanning = (() => {
     return x;
   }
 
-  // What a reward is worth on every landmark. train: of which rows the model is chosen, the others being held out.
-  function plan(graph, at, to, rewards, train, discount) {
+  // What a reward is worth on every landmark. train: of which rows the model is chosen, the others being held out. known:
+  // u(s') of a reward that is a change of it, or null.
+  function plan(graph, at, to, rewards, train, discount, known) {
     const count = graph.count, mean = rewards.reduce((sum, value) => sum + value, 0) / rewards.length, deviation = Math.sqrt(variance(rewards));
     const wanted = rewards.map((value) => (value - mean) / deviation), all = [...rewards.keys()];
     const fit = (model, rows) => leastSquares(modelOf(at, to, rows, count, model), Float64Array.from(rows, (row) => wanted[row]), DAMPING, SOLVER_STEPS);
@@ -425,7 +426,15 @@ window.hilpPlanning = (() => {
       const said = modelOf(at, to, held, count, model).times(fit(model, shown));
       scores[n] = 1 - variance(held.map((row, k) => wanted[row] - said[k])) / varies;
     });
-    const chosen = scores.findIndex((score) => score >= Math.max(...scores) - AS_GOOD), model = MODELS[chosen], x = fit(model, all);
+    const chosen = scores.findIndex((score) => score >= Math.max(...scores) - AS_GOOD), model = MODELS[chosen];
+    if (known && model !== "potential") {
+      const middle = known.reduce((sum, value) => sum + value, 0) / known.length, spread = Math.sqrt(variance(known));
+      const onLandmarks = (rows) => leastSquares(modelOf(at, to, rows, count, "state_reward"), Float64Array.from(rows, (row) => (known[row] - middle) / spread), DAMPING, SOLVER_STEPS);
+      const told = modelOf(at, to, held, count, "state_reward").times(onLandmarks(shown)), own = held.map((row) => (known[row] - middle) / spread);
+      const potential = onLandmarks(all).slice(0, count).map((value) => value * spread + middle), stateReward = new Float64Array(count).fill(mean);
+      return { stateReward, potential, values: valuesOf(graph, stateReward, potential, discount), discount, r2: 1 - variance(own.map((value, k) => value - told[k])) / variance(own), model: "potential" };
+    }
+    const x = fit(model, all);
     const stateReward = x.slice(0, count).map((value) => value * deviation + mean), potential = x.slice(count).map((value) => value * deviation);
     return { stateReward, potential, values: valuesOf(graph, stateReward, potential, discount), discount, r2: scores[chosen], model };
   }

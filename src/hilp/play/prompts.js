@@ -4,7 +4,7 @@
 window.hilpPolicy = (() => {
   const { decode, program } = window.hilpPrograms;
   const { BEST, GUESS, Midpoints, Graph, fresh, apart, undiscounted, trustRadius, rowOf, variance, plan, rewardSubgoal } = window.hilpPlanning;
-  const AT_GOAL = 1e-3, RIDGE = 1e-6, OTHER_WAY = 0.5, POOR_FIT = 0.7, REWARD_DISCOUNT = 0.99, WINDOW = 10, LOOKED = 3, MOST = 12, BLOCK = 256;
+  const AT_GOAL = 1e-3, RIDGE = 1e-6, OTHER_WAY = 0.5, EXACT = 0.9999, POOR_FIT = 0.7, REWARD_DISCOUNT = 0.99, WINDOW = 10, LOOKED = 3, MOST = 12, BLOCK = 256;
   const gathered = (table, wide, rows) => { const out = new table.constructor(rows.length * wide); rows.forEach((row, n) => out.set(rowOf(table, wide, row), n * wide)); return out; };
   const lazily = (owner, name, make) => { const value = make(); Object.defineProperty(owner, name, { value }); return value; };
   const rounded = (value, digits = 2) => value.toFixed(digits);
@@ -258,21 +258,28 @@ window.hilpPolicy = (() => {
     if (cosine(z, centredFit(policy, rewards, rows)[0]) < OTHER_WAY) warnings.push(`the mean of this reward (${meanOf(rewards).toPrecision(3)}), not its differences, decides this prompt: subtract it`);
   }
 
+  // c s' of a reward that is a change c (s' - s) of what is observed, up to a constant; null of another.
+  function changing(policy, rewards, rows) {
+    const { wide } = policy, mean = meanOf(rewards), after = gathered(policy.following, wide, rows), before = gathered(policy.observations, wide, rows);
+    const [c, r2] = leastSquares(centred(after.map((value, n) => value - before[n]), wide), wide, rewards.map((value) => value - mean));
+    return r2 >= EXACT ? rewards.map((_, n) => c.reduce((sum, value, i) => sum + value * after[n * wide + i], 0)) : null;
+  }
+
   function rewardPrompt(policy, spec, reward, warnings) {
     options(spec, ["reward", "rule", "intercept", "discount"]);
     const { rule = "auto", intercept = false, discount = REWARD_DISCOUNT } = spec;
     if (!["auto", "skill", "goal", "graph"].includes(rule)) throw new Error(`this page follows rewards by auto, skill, goal or graph, not by ${rule}`);
     const onGraph = () => {
       if (!policy.hasGraph) throw new Error(`${policy.note.method} has no graph of its data: use another rule`);
-      const rewards = labelled(policy, reward, policy.rowsOf("graph_rows"));
-      return graphPrompt(policy, plan(policy.graph, policy.ends.at, policy.ends.to, rewards, policy.arrays.train.data, discount));
+      const rows = policy.rowsOf("graph_rows"), rewards = labelled(policy, reward, rows);
+      return graphPrompt(policy, plan(policy.graph, policy.ends.at, policy.ends.to, rewards, policy.arrays.train.data, discount, changing(policy, rewards, rows)));
     };
     if (rule === "graph") return onGraph();
     const rows = policy.rowsOf("fit_rows"), rewards = labelled(policy, reward, rows);
     if (rule === "goal" || !(policy.has("cumulant") || policy.has("backward"))) {
       let best = 0;
       rewards.forEach((value, n) => { if (value > rewards[best]) best = n; });
-      return goalPrompt(policy, { kind: "goal", goal: rowOf(policy.following, policy.wide, rows[best]) });
+      return goalPrompt(policy, { kind: "goal", goal: rowOf(policy.following, policy.wide, rows[best]), plan: 0 });
     }
     const [z, r2] = direction(policy, rewards, rows, intercept);
     if (rule === "auto" && !intercept && policy.hasGraph && policy.graph.isFineEnough) {

@@ -43,6 +43,10 @@ class Prompt:
         """What the policy answers for one observation, where that takes fewer calls than by its skill; else None."""
         return None
 
+    def untried(self, scores: np.ndarray, batch: Batch, active: np.ndarray) -> np.ndarray:
+        """Scores of discrete choices [n, choices], without those that led agents back to where they are."""
+        return scores
+
     def packed(self) -> Packed:
         """What this prompt is made of: arrays, and plain values."""
         raise NotImplementedError
@@ -195,6 +199,9 @@ class UntilPrompt(Prompt):
         self._agents["steps"] += 1
         return np.asarray(self.first(batch, active=active))
 
+    def untried(self, scores: np.ndarray, batch: Batch, active: np.ndarray) -> np.ndarray:
+        return np.asarray(self.first.untried(scores, batch, active))
+
     def packed(self) -> Packed:
         if callable(self.ending):
             raise HilpError(
@@ -248,6 +255,11 @@ class ThenPrompt(UntilPrompt):
         if not over.all():
             z[~over] = np.asarray(self.first(batch, active=wanted & ~over))[~over]
         return z
+
+    def untried(self, scores: np.ndarray, batch: Batch, active: np.ndarray) -> np.ndarray:
+        over = self._agents["over"]
+        first = self.first.untried(scores, batch, active & ~over)
+        return np.where(over[:, None], self.second.untried(scores, batch, active & over), first)
 
 
 def nested(parts: Mapping[str, Any]) -> Packed:

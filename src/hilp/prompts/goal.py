@@ -17,7 +17,7 @@ from hilp.errors import HilpError, some
 from hilp.prompts.agent import Agent, Batch, require_graph
 from hilp.prompts.base import Packed, Prompt
 from hilp.prompts.graph import GUESS, PathInfo, nearest
-from hilp.prompts.memory import AgentMemory, LatentEma, StuckAgents
+from hilp.prompts.memory import AgentMemory, LatentEma, StuckAgents, TriedChoices
 from hilp.prompts.midpoints import Midpoints, trust_radius, undiscounted
 from hilp.prompts.specs import Follow, Goal
 from hilp.trees import Tree
@@ -46,6 +46,7 @@ class GoalPrompt(Prompt):
     to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
     stuck: StuckAgents | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
     latent_ema: LatentEma | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
+    tried: TriedChoices = field(default_factory=TriedChoices, repr=False, compare=False)  # of discrete actions
 
     kind = "goal"
 
@@ -74,6 +75,10 @@ class GoalPrompt(Prompt):
             return self.policy.rule("act_towards", batch, self.one_goal)
         here = self.policy.latents(batch)
         return self.policy.rule("act_between", batch, here, self.subgoal(here))
+
+    def untried(self, scores: np.ndarray, batch: Batch, active: np.ndarray) -> np.ndarray:
+        goals = trees.over(lambda goal, seen: np.broadcast_to(goal, seen.shape), self.goal, batch.tree)
+        return self.tried.untried(scores, batch.tree, goals, active)
 
     def _targets(self, here: np.ndarray, goals: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The latents to head for, agents x dim; of agents that are not in `rows` their goals.
@@ -206,6 +211,8 @@ def smoothing(policy: Agent, options: Goal) -> float:
     """The steps over which an agent's latents are averaged; 1 for none."""
     if options.smooth != "auto":
         return float(options.smooth)
+    if policy.spec.choices:  # each is a whole step or turn, and a mean of places is none
+        return 1.0
     return 1.0 if policy.graph is None else policy.graph.smooth
 
 

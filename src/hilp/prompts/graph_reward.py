@@ -3,7 +3,8 @@
 A reward is taken to be r(s, s') = rho(s') + u(s') - u(s): what it pays to be somewhere, and what it pays to get there.
 A fit of both at once leaves some noise in rho, and staying for ever where that noise is highest would pay more than any
 potential does. So the simplest of three models is taken that explains held-out samples as well as the best: rho alone,
-u alone, both.
+u alone, both. Where steps are too short for landmarks to tell them apart, velocities look like what is paid, and a plan
+would go back to where it can speed up again. So where the reward is a change of what is observed, u is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +44,15 @@ class Plan:
     model: Model
 
 
-def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float) -> Plan:
-    """From labelled transitions, as latents [n, D] of s and s' and rewards [n]."""
+def plan(
+    planner: GraphPlanner,
+    before: np.ndarray,
+    after: np.ndarray,
+    rewards: np.ndarray,
+    discount: float,
+    known: np.ndarray | None = None,
+) -> Plan:
+    """From labelled transitions, as latents [n, D] of s and s' and rewards [n]. known: u(s') [n] of a reward that is a change of it."""
     at, to = (_weights(planner, latents) for latents in (before, after))
     mean, deviation = rewards.mean(), rewards.std()
     wanted = (rewards - mean) / deviation
@@ -56,8 +64,14 @@ def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: 
         left = held_out - to[~train] @ state_reward - (to - at)[~train] @ potential
         scores[model] = 1.0 - float(np.var(left) / variance)
     model = next(model for model in MODELS if scores[model] >= max(scores.values()) - AS_GOOD)
-    state_reward, potential = _fit(model, at, to, wanted)
-    state_reward, potential = state_reward * deviation + mean, potential * deviation
+    if known is None or model == "potential":
+        state_reward, potential = _fit(model, at, to, wanted)
+        state_reward, potential = state_reward * deviation + mean, potential * deviation
+    else:
+        model = "potential"
+        left = known[~train] - to[~train] @ _on_landmarks(to[train], known[train])
+        scores[model] = 1.0 - float(np.var(left) / np.var(known[~train]))
+        state_reward, potential = np.full(to.shape[1], mean), _on_landmarks(to, known)
     values = _values(planner, state_reward, potential, discount)
     return Plan(state_reward, potential, values, discount, scores[model], model)
 
@@ -87,6 +101,15 @@ def _fit(model: Model, at: "csr_matrix", to: "csr_matrix", wanted: np.ndarray) -
     columns = hstack([to, to - at]).tocsr()[:, used]
     found[used] = lsqr(columns, wanted, damp=DAMPING, iter_lim=SOLVER_STEPS)[0]
     return found[:count], found[count:]
+
+
+def _on_landmarks(states: "csr_matrix", values: np.ndarray) -> np.ndarray:
+    """Numbers of landmarks [k] by those of states [n]; of landmarks that no state is near their mean."""
+    from scipy.sparse.linalg import lsqr
+
+    mean, deviation = values.mean(), max(float(values.std()), 1e-12)
+    found = lsqr(states, (values - mean) / deviation, damp=DAMPING, iter_lim=SOLVER_STEPS)[0]
+    return np.asarray(found * deviation + mean)
 
 
 def _values(planner: GraphPlanner, state_reward: np.ndarray, potential: np.ndarray, discount: float) -> np.ndarray:

@@ -1,9 +1,12 @@
 """What prompts remember of agents side by side: one `AgentMemory`, and the two habits that goals build on it."""
 
 import warnings
+import zlib
 from typing import Any
 
 import numpy as np
+
+from hilp import trees
 
 REACHES = (0.7, 0.7, 0.35, 0.7)  # of the trust radius, one after the other: farther, ways bend
 RANDOM_SUBGOAL = (False, True, False, True)  # which of them lead to a random state
@@ -11,6 +14,7 @@ LEAST = 3  # steps without progress before something else is tried
 WAITS = (2, 1, 1, 1)  # times as long as the trust radius takes, before the next is tried
 PROGRESS = 0.5  # steps nearer that count as getting nearer
 NOWHERE = -1
+REMEMBERED = 50  # steps that an agent looks back over for choices that it made in the same state
 
 
 class AgentMemory(dict[str, np.ndarray]):
@@ -120,3 +124,41 @@ class StuckAgents(AgentMemory):
         if heads_for[agent] == NOWHERE:
             heads_for[agent] = self.rng.choice(states)
         return int(heads_for[agent])
+
+
+class TriedChoices(AgentMemory):
+    """Takes agents of discrete actions out of circles.
+
+    The choice with the largest score is the same one whenever a state comes back: an agent walks into a wall, or turns
+    left and right, for ever. Numbers of a mean action differ a little with the subgoal and slide along; choices do not.
+    So where an agent is in the very state of an earlier step, it takes the best of the choices that it made there least
+    often. In a world without noise those were in vain; states that never come back to the last bit are left alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(state=np.int64(NOWHERE), choice=NOWHERE, step=0)  # of the last steps, oldest overwritten
+
+    def untried(self, scores: np.ndarray, observations: trees.Tree, goals: trees.Tree, active: np.ndarray) -> Any:
+        """The scores [n, choices], minus infinity for choices made more often here than others; and remembers which is
+        taken now. An agent that is exactly at its goal (one, or one an agent) forgets: it may stay. Those that are not
+        `active` do nothing.
+        """
+        self.begin(len(scores), state=REMEMBERED, choice=REMEMBERED)
+        here, there = _checksums(observations), _checksums(goals)
+        self.reset(here == there)
+        same = self["state"] == here[:, None]
+        made = np.stack([(same & (self["choice"] == one)).sum(axis=1) for one in range(scores.shape[1])], axis=1)
+        found = np.where(made == made.min(axis=1, keepdims=True), scores, -np.inf)
+        rows = np.flatnonzero(active)
+        at = self["step"][rows] % REMEMBERED
+        self["state"][rows, at], self["choice"][rows, at] = here[rows], found[rows].argmax(axis=1)
+        self["step"][rows] += 1
+        return found
+
+
+def _checksums(tree: trees.Tree) -> np.ndarray:
+    """A number for each row of observations, the same where they are the same to the last bit."""
+    found = [0] * trees.rows(tree)
+    for part in trees.named(tree, "").values():
+        found = [zlib.crc32(row.tobytes(), before) for row, before in zip(part, found, strict=True)]
+    return np.asarray(found, np.int64)

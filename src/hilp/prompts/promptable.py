@@ -57,10 +57,12 @@ class PromptablePolicy(Agent):
     def _answer(self, batch: Batch, prompt: Prompt, active: np.ndarray | None) -> np.ndarray:
         """What the actor answers under a prompt: an action an agent, or a chunk of them."""
         answer = prompt.step(batch) if batch.single else None
-        if answer is not None:
-            return self.chosen(answer)
-        z = prompt(batch) if active is None else prompt(batch, active=active)
-        return self.chosen(self.rule("act", batch, self._skills(z, batch)))
+        if answer is None:
+            z = prompt(batch) if active is None else prompt(batch, active=active)
+            answer = self.rule("act", batch, self._skills(z, batch))
+        if self.spec.choices and self.chunk == 1 and isinstance(prompt, Prompt):
+            answer = prompt.untried(answer, batch, np.ones(len(batch), bool) if active is None else active)
+        return self.chosen(answer)
 
     @property
     def horizon(self) -> int:

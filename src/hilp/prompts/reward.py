@@ -24,6 +24,7 @@ from hilp.trees import Tree
 SAMPLES_A_LANDMARK = 50  # for a model of a reward on the graph
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
 OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
+EXACT = 0.9999  # R^2 from which on a fit misses what float32 rounds, and no more
 POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is warned
 
 
@@ -155,8 +156,15 @@ def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph
         raise HilpError("a reward on the graph needs SciPy: install it, or have hilp plan it and save the prompt")
     if len(labelled.rewards) < 2:
         raise HilpError("a reward on the graph needs at least two labelled transitions")
-    plan = graph_reward.plan(policy.planner, *labelled.latents(policy), labelled.rewards, options.discount)
+    known = None if policy.spec.parts else _changing(labelled)
+    plan = graph_reward.plan(policy.planner, *labelled.latents(policy), labelled.rewards, options.discount, known)
     return graph_reward.GraphRewardPrompt(policy, plan, spec=_spec(function, options))
+
+
+def _changing(labelled: "Labelled") -> np.ndarray | None:
+    """c s' [n] of a reward that is a change c (s' - s) of what is observed, up to a constant; None of another."""
+    c, r2 = least_squares(*_centred(labelled.after - labelled.before, labelled.rewards))
+    return labelled.after @ c if r2 >= EXACT else None
 
 
 def graph_samples(policy: Agent, samples: int) -> int:

@@ -18,7 +18,7 @@ from hilp.prompts.base import Prompt
 from hilp.prompts.promptable import PromptablePolicy
 
 SIZES = (1, 4, 16)  # of batches
-NOBODY = np.zeros(1, bool)
+NOBODY, ONE = np.zeros(1, bool), np.ones(1, bool)
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,12 @@ class Batcher:
                 except Exception as error:  # of one prompt: the others act
                     request.actions.set_exception(error)
             answers = policy.rule("act", batch, skills)
+        if policy.spec.choices and policy.chunk == 1:
+            answers = np.array(answers)
+            for number, request in enumerate(together):
+                if not request.actions.done():
+                    own = slice(number, number + 1)
+                    answers[own] = request.prompt.untried(answers[own], batch.take(own), ONE)
         for request, actions in zip(together, policy.until_asked(policy.chosen(answers)), strict=False):
             if request.actions.done():
                 continue
