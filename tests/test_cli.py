@@ -20,6 +20,7 @@ import pytest
 import hilp
 from conftest import Run, tree
 from hilp.cli import VERBS, main
+from hilp.commands import prompt_run
 from hilp.errors import TrainingDiverged
 from hilp.policy.artifact import Provenance
 
@@ -274,6 +275,20 @@ def test_prompt_without_a_task(run: Run, tiny: hilp.FoundationPolicy, change: An
     code, _, err = run("prompt", folder, "--reward", "right")
     assert code == 2 and "--task" in err
     assert run("prompt", folder, "--reward", "right", "--task", "maze-medium", "--steps", 3)[0] == 0
+    picture = tmp_path / "way.png"
+    code, _, err = run("prompt", folder, "--skill", "random", "--picture", picture)
+    assert code == 2 and "--goal" in err and not picture.exists()
+    assert run("prompt", folder, "--goal", "6.5,1.5", "--picture", picture)[0] == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_are_printed_with_the_names_of_columns(tmp_path: Path) -> None:
+    rows, names = np.zeros((4, 2)), {"observation_parts": (("x", ()), ("y", ())), "action_parts": (("cmd", (2,)),)}
+    result = {"at": [1.0, 2.0], "z": [0.5], "action": [7.44, -0.0249]}
+    assert prompt_run.with_names(result, str(tmp_path)) == result
+    hilp.Dataset(rows, rows, [4], **names).save(tmp_path / "held-out")
+    found = prompt_run.with_names(result, str(tmp_path))
+    assert found == {"at": ["x=1", "y=2"], "z": [0.5], "action": ["cmd[0]=7.44", "cmd[1]=-0.0249"]}
 
 
 def test_actions_can_be_rescaled(

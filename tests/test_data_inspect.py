@@ -15,12 +15,14 @@ from rich.console import Console
 import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp.collectors import named
+from hilp.commands.common import column_names
 from hilp.commands.data import Inspect, render
 from hilp.data import source as sources
 from hilp.data.audit import AuditReport, inspect
 from hilp.data.measures import Moments
 from hilp.errors import HilpError
 from hilp.report import figures
+from hilp.report.figures import sheets
 
 LONG = (100,) * 20
 
@@ -270,6 +272,17 @@ def test_pictures(tmp_path, width):
     (tmp_path / "file").write_text("")
     with pytest.raises(HilpError, match="cannot write"):
         figures.save_data_picture(report, tmp_path / "file" / "preview.png")
+
+
+def test_a_picture_of_a_log_has_the_names_of_its_columns(tmp_path, capsys):
+    rows = [f"{number // 20},5,{number % 7},{number % 5},{number % 3 - 1}" for number in range(60)]
+    (tmp_path / "log.csv").write_text("\n".join(["run,still,x,y,push", *rows]) + "\n")
+    columns = ("observations=still,x,y", "actions=push", "episode_ids=run")
+    picture = tmp_path / "log.png"
+    assert Inspect(str(tmp_path / "log.csv"), columns=columns, picture=str(picture))() == 0
+    assert f"picture: {picture}" in capsys.readouterr().out and picture.stat().st_size > 5000
+    paths, names = sheets._plane(inspect(tmp_path / "log.csv", columns=column_names(columns)))
+    assert names == ("x", "y") and paths[0].tolist()[:2] == [[0, 0], [1, 1]]
 
 
 def test_images_are_summed_up_without_their_columns():

@@ -214,7 +214,7 @@ def test_it_answers_what_an_environment_takes(line: Any) -> None:
     np.testing.assert_array_equal(again.act(data.observations[:7], again.goal(np.zeros(4), plan="auto")), batch)
     number = listening.listening(policy)
     assert number is not None and 0.0 <= number <= 2.0
-    score = held_out.advised([{"plan": 0, "estimated_steps": 3.0}])
+    score = held_out.advised([{"plan": 0, "estimated_steps": 3.0, "lengths": [3]}])
     assert score == 0
     rows = data.transition_rows
     near = held_out.agreement(policy, data, rows, rows + 1, 0)

@@ -14,6 +14,7 @@ import pytest
 
 import hilp
 from hilp import cli, runs
+from hilp.commands import pretrain
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.evaluation import explain, held_out, rows
@@ -71,11 +72,37 @@ def test_the_world_of_neighbours_is_the_real_one_where_data_is_dense() -> None:
     assert np.median(error) < 0.05 and np.median(away) < 0.3
 
 
-def test_the_simplest_plan_among_the_quick_ones_is_advised() -> None:
-    steps = {0: 40.0, 1: 31.0, 3: 30.5, "auto": 30.0}
-    plans = [{"plan": plan, "estimated_steps": taken} for plan, taken in steps.items()]
-    assert held_out.advised(plans) == 3
-    assert held_out.advised([{**plan, "estimated_steps": 20.0} for plan in plans]) == 0
+def test_the_default_plan_is_advised_unless_another_is_clearly_quicker() -> None:
+    def of(**lengths: list[int]) -> list[dict[str, Any]]:
+        named = {"direct": 0, "three": 3}
+        return [
+            {"plan": named.get(plan, plan), "lengths": taken, "estimated_steps": float(np.mean(taken))}
+            for plan, taken in lengths.items()
+        ]
+
+    usual = [30, 50, 200, 40]
+    by_chance = of(direct=[32, 45, 90, 45], auto=usual)  # saves 27 steps a way, give or take as many
+    assert held_out.advised(by_chance) == "auto"
+    assert held_out.advised(of(direct=[21, 40, 189, 30], three=[26, 46, 196, 37], auto=usual)) == 0, "10 of each way"
+    assert held_out.advised(of(three=usual, direct=usual)) == 0, "the simplest where there is no auto"
+    assert held_out.advised(of(three=[3], auto=[9])) == "auto", "one episode is none"
+
+
+def test_a_goal_to_type_has_the_names_of_columns() -> None:
+    data = hilp.load(carts(episodes=2))
+    row = data.observations[data.rows // 2]
+    names = [(("x", ()), ("hand, y", ())), (("x", ()), ("y", ()))]
+    comma, plain = (SimpleNamespace(observation_parts=parts) for parts in names)
+    assert pretrain.goal_words(data, plain) == f"x={row[0]:.3g},y={row[1]:.3g}"
+    assert pretrain.goal_words(data, comma) == "row:0"
+
+
+def test_the_clock_is_held_against_what_the_data_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_config, "updates", lambda *_: 17_000)
+    flags, data = pretrain.Pretrain(data="log", out="run", method="hilp", minutes=4.0), hilp.load(carts(episodes=2))
+    told = pretrain.more_minutes(flags, data, 3_160)
+    assert told is not None and "19% of the 17,000" in told and told.endswith("--resume --minutes 24")
+    assert pretrain.more_minutes(flags, data, 9_000) is None
 
 
 def test_data_is_measured_as_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +151,10 @@ def test_training_on_own_data_ends_in_numbers(tmp_path: Path, capsys: pytest.Cap
     run = tmp_path / "run"
     asked = ["pretrain", "--data", str(tmp_path / "log.npz"), "--out", str(run), "--steps", "3", "--set", *TINY]
     assert cli.main(asked) == 0
-    told = capsys.readouterr().out
-    assert "rank correlation" in told and f"hilp evaluate {run} --data held-out" in told
+    told, err = capsys.readouterr()
+    assert "measuring on 2 held-out episodes ..." in err and "building the graph of the data ..." in err
+    assert "rank correlation" in told and f"hilp prompt {run} --goal row:0`" in told
+    assert cli.main(["prompt", str(run), "--goal", "row:0"]) == 0
     kept = Dataset.open(run / runs.HELD_OUT)
     assert kept.episodes == 2 and json.loads((run / runs.RUN).read_text())["validation"] == 0.1
     states = hilp.FoundationPolicy.load(run).bank.observations

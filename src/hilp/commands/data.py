@@ -63,6 +63,8 @@ class Inspect(common.Verb, common.Reading):
             common.print_json({**report.to_json(), **measured})
         else:
             common.show(render(report, source.measured))
+            if self.picture is not None:
+                print(f"picture: {printable(self.picture)}")
         return 0 if report.trainable else 1
 
 

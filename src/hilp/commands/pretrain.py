@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hilp import runs
 from hilp.commands import common
-from hilp.errors import HilpError, printable, say
+from hilp.errors import HilpError, counted, printable, say
 from hilp.training.options import RunOptions, TrainOptions
 
 with common.WhenUsed():
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
 
 MOST_AUTO = 5  # times the preset's updates that --steps auto goes on for at most
-SHORT = 0.5  # of the preset's updates: a run of --minutes that ended before gets a word
+MOST_NAMED = 8  # columns of a goal that is shown by their names
+SHORT = 0.5  # of the updates that the data takes: a run of --minutes that ended before gets a word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,14 +156,24 @@ def finish(flags: Pretrain, data: Dataset, trained: Any, rows: list[Any], told: 
         return common.print_json(found | ({"chosen": "; ".join(told)} if told else {}))
     for sentence in explain.explain_held_out([row["held_out"] for row in rows]) if rows else []:
         print(f"- {printable(sentence)}")
-    usual, done = presets.preset(flags.method, flags.preset, data.task).steps, policies[0].provenance.steps or 1
-    if flags.minutes is not None and done < SHORT * usual:
-        print(
-            f"- {flags.minutes:g} minutes were enough for {done:,} updates, {done / usual:.0%} of the preset's "
-            f"{usual:,}: go on with --resume --minutes {flags.minutes * math.ceil(usual / done):g}"
-        )
+    if line := more_minutes(flags, data, policies[0].provenance.steps or 1):
+        print(line)
     count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
+
+
+def more_minutes(flags: Pretrain, data: Dataset, done: int) -> str | None:
+    """What to add to a run that the clock ended long before the updates that it would take without --minutes."""
+    if flags.minutes is None:
+        return None
+    preset = presets.preset(flags.method, flags.preset, data.task)
+    usual = auto_config.updates(preset, methods.configure(preset.config, common.config_values(flags.set)), data)
+    if done >= SHORT * usual:
+        return None
+    return (
+        f"- {flags.minutes:g} minutes were enough for {done:,} updates, {done / usual:.0%} of the {usual:,} that this "
+        f"data takes without --minutes: go on with --resume --minutes {flags.minutes * math.ceil(usual / done):g}"
+    )
 
 
 def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Dataset) -> TrainOptions:
@@ -212,6 +223,8 @@ def measure(
     policy = policies[0]
     if held is None or has_task(data) or not has_goals(policy):
         return
+    if not flags.json:
+        say(f"measuring on {counted(held.episodes, 'held-out episode')} ...")
     rows += held_out.evaluate(policy, held, seed=flags.seed, command=common.command())
     policy.provenance = replace(policy.provenance, plan=rows[0]["held_out"]["advised_plan"])
 
@@ -223,14 +236,23 @@ def next_command(flags: Pretrain, data: Dataset, policy: FoundationPolicy) -> st
         return f"hilp evaluate {out} --task {common.quoted(data.task)}"
     if has_task(data):
         return f"hilp evaluate {out}"
-    if runs.held_out(Path(flags.out)) and has_goals(policy):
-        return f"hilp evaluate {out} --data {runs.HELD_OUT}"
+    measured = runs.held_out(Path(flags.out)) is not None and has_goals(policy)
     out = common.quoted(str(runs.seed_folder(Path(flags.out), flags.seed, flags.seeds)))
+    if measured and len(policy.bank) and not policy.spec.parts:
+        return f"hilp prompt {out} --goal {goal_words(data, policy)}"
     prompt = prompt_command(out, data, policy)
     if not policy.has_rule("goal_direction"):
         return prompt or f"hilp report {out}"
     diagnose = " ".join(["hilp diagnose", out, "--data", common.quoted(flags.data), *flags.words()])
     return f"{prompt}` or `{diagnose}" if prompt else diagnose
+
+
+def goal_words(data: Dataset, policy: FoundationPolicy) -> str:
+    """A goal to type: a state of the data by the names of its columns, by the number of its row where they are many."""
+    row, names = data.observations[data.rows // 2], [name for name, _ in policy.observation_parts]
+    if len(names) != len(row) or len(names) > MOST_NAMED or any(mark in name for name in names for mark in ",="):
+        return "row:0"
+    return common.quoted(",".join(f"{name}={number:.3g}" for name, number in zip(names, row, strict=True)))
 
 
 def prompt_command(out: str, data: Dataset, policy: FoundationPolicy) -> str | None:

@@ -66,7 +66,7 @@ class Prompt(Asking):
     save: str | None = None
     """file to save the prompt to"""
     picture: str | None = None
-    """PNG, SVG or PDF file to draw the trajectory to"""
+    """PNG, SVG or PDF of the walk; of a log the planned way"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the episode to; in a maze next to the same goal without a plan"""
     rerun: str | None = None
@@ -75,4 +75,5 @@ class Prompt(Asking):
     def __call__(self) -> None:
         from hilp.commands import prompt_run
 
-        common.print_result(prompt_run.result_of(self), self.json)
+        result = prompt_run.result_of(self)
+        common.print_result(result if self.json else prompt_run.with_names(result, self.run), self.json)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hilp import storage, tasks, trees
+from hilp import runs, storage, tasks, trees
 from hilp.commands import common
-from hilp.data import columns
+from hilp.data import columns, dataset, measures
 from hilp.errors import HilpError, some
 from hilp.evaluation import rollouts, setup
 from hilp.evaluation.rollouts import Episode
@@ -20,6 +20,7 @@ from hilp.evaluation.rows import SHARE
 from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import base, specs
+from hilp.prompts.agent import has_graph
 from hilp.report import recording, video
 from hilp.tasks import rendering
 
@@ -46,6 +47,9 @@ def result_of(flags: Any) -> Result:
         result["note"] = "the data passes this goal and never stays there"
     if world is None:
         result |= act_once(flags, policy, prompt)
+        if flags.picture:
+            draw_way(flags, policy, prompt, np.asarray(result["at"]))
+            result["picture"] = flags.picture
     else:
         result |= act_in_task(flags, kind, policy, world, prompt, goal)
     if flags.save:
@@ -103,8 +107,12 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
 
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     """Raise where flags need a task, or nothing says where to act."""
-    if flags.picture and flags.task is None:
-        raise HilpError("--picture draws a walk in a task: name one with --task (`hilp report RUN` has others)")
+    plain = policy.spec.observation_dim > 1 and not policy.spec.parts and has_graph(policy)
+    if flags.picture and (flags.goal is None or flags.add or flags.then or not plain):
+        raise HilpError(
+            "--picture draws a walk in a task, or of a policy with a graph the way to one --goal among the states of "
+            "the data: name a task with --task (`hilp report RUN` has other pictures)"
+        )
     if any((flags.video, flags.rerun, flags.steps, flags.adapt)):
         setup.task_of(policy, flags.task)  # says that it needs one
     names = some(part_names(policy))
@@ -246,6 +254,20 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> Result:
     return {**found, "z": z, "action": policy.act(at, prompt).tolist()}
 
 
+def with_names(result: Result, run: str) -> Result:
+    """The result for the eye: numbers with the names of a log's columns, where the run kept episodes that have them."""
+    kept = runs.held_out(Path(run))
+    with contextlib.suppress(HilpError):  # of a held-out folder that is damaged: names are no reason to stop
+        data = None if kept is None else dataset.Dataset.open(kept)
+        for key in ("at", "action"):
+            parts = () if data is None else data.observation_parts if key == "at" else data.action_parts
+            values = result.get(key)
+            if parts and isinstance(values, list):
+                named = zip(measures.names_of(parts, len(values)), values, strict=True)
+                result = {**result, key: [f"{name}={number:.3g}" for name, number in named]}
+    return result
+
+
 def act_in_task(
     flags: Any, kind: str, policy: FoundationPolicy, world: Any, prompt: Any, named: ResolvedGoal | None
 ) -> Result:
@@ -334,6 +356,19 @@ def film(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any, episode:
         panels = {"plan 0": other.path, **panels}
     shown = None if target is None else rendering.infer_states(world, target)
     return str(video.write(str(flags.video), video.on_plan(policy, world, panels, shown), video.FPS))
+
+
+def draw_way(flags: Any, policy: FoundationPolicy, prompt: Any, at: np.ndarray) -> None:
+    """The landmarks of the data between an observation and a goal, over the first two columns of the goal."""
+    from hilp.report import figures
+
+    goal, reachable = np.asarray(prompt.goal), prompt.path_info(at).reachable != "no"
+    seen = np.argsort(np.isnan(goal), kind="stable")[:2]
+    names = measures.names_of(policy.observation_parts, len(goal))
+    passed = np.concatenate([at[None], prompt.path(at), goal[None]] if reachable else [at[None]])[:, seen]
+    title = "The data's way to the goal" if reachable else "The data has no way to the goal"
+    drawn = figures.way(policy.bank.observations[:, seen], passed, goal[seen], [names[i] for i in seen], title)
+    figures.save(drawn, flags.picture)
 
 
 def draw(

@@ -105,10 +105,11 @@ def _estimate_words(plans: Sequence[Numbers]) -> list[str]:
         ]
     if not any(plan.get("reached_any", True) for plan in plans):
         return [f"No goal is reached in {world}; goals are seldom hit so exactly, so it says little of the policy."]
+    default = ", the default" if first["advised_plan"] == "auto" else ""
     return [
         f"The estimated success is that of {world}: it tells plans apart better than it tells how good they are, and "
         "knows nothing of what the data never tried.",
-        f"Of the plans, it advises plan {first['advised_plan']} for this policy.",
+        f"Of the plans, it advises plan {first['advised_plan']}{default}: no other arrives sooner by more than chance.",
     ]
 
 

@@ -35,8 +35,8 @@ NEAR = 2.0  # steps of usual length within which a goal counts as reached
 DETOUR = 1.5  # a later state is reached without one where it took no longer than this times its latent distance
 SATURATED = 0.9  # of the longest distance that phi can express
 LEAST_DIRECT = 50  # pairs without a detour that are worth a share
-ALMOST = 1.03  # plans within this of the quickest are as good; of those the simplest is advised
-SIMPLEST: tuple[int | str, ...] = (0, 1, 3, "auto")  # first
+CLEARLY = 3.0  # standard errors of its mean that a plan must save in steps, episode by episode, to be advised instead
+USUAL: tuple[int | str, ...] = ("auto", 0, 1, 3)  # the default of prompts first, then the simplest
 TASK = "held-out"  # what rows are called where there is no task
 METRIC = "estimated success"
 Numbers = dict[str, Any]
@@ -214,10 +214,17 @@ class Neighbours:
 
 
 def advised(plans: Sequence[Numbers]) -> int | str:
-    """The simplest of the plans that arrive about as soon as the quickest does, failures counted as long ways."""
-    quickest = min(plan["estimated_steps"] for plan in plans)
-    good = [plan["plan"] for plan in plans if plan["estimated_steps"] <= ALMOST * max(1.0, quickest)]
-    return next((plan for plan in SIMPLEST if plan in good), good[0])
+    """The usual plan, unless others arrive clearly sooner: then the quickest; failures count as long ways."""
+    by_name = {plan["plan"]: plan for plan in plans}
+    usual = next((by_name[plan] for plan in USUAL if plan in by_name), plans[0])
+    better = [plan for plan in plans if _clearly_sooner(plan["lengths"], usual["lengths"])]
+    return min(better, key=lambda plan: plan["estimated_steps"], default=usual)["plan"]
+
+
+def _clearly_sooner(lengths: Sequence[int], others: Sequence[int]) -> bool:
+    """Of the same episodes, one by one."""
+    saved = np.subtract(others, lengths)
+    return len(saved) > 1 and bool(saved.mean() > CLEARLY * saved.std(ddof=1) / np.sqrt(len(saved)))
 
 
 def _targets(data: Dataset) -> dict[int, int]:

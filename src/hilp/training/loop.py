@@ -203,6 +203,8 @@ class Session:
         policies = self.run.policies(state, steps, self.convergence.change)
         policies = [policy.with_latents(data, bank, own) for own, policy in enumerate(policies, self.run.seed)]
         policies = [policy.with_skills(data, own) for own, policy in enumerate(policies, self.run.seed)]
+        if not self.options.quiet and any(map(has_graph, policies)):
+            say("building the graph of the data ...")  # takes minutes on a busy machine
         return [policy.with_graph(data) if has_graph(policy) else policy for policy in policies]
 
     def save(self, policies: list[FoundationPolicy]) -> None:

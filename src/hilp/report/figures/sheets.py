@@ -51,6 +51,20 @@ def _grid(lines: Sequence[np.ndarray], width: float, height: float, title: str) 
     return figure, panels
 
 
+def way(states: np.ndarray, passed: np.ndarray, goal: np.ndarray, names: Sequence[str], title: str) -> Figure:
+    """States of the data, and those that a plan means to pass on its way to a goal: two columns, [n, 2] each."""
+    figure = style.new_figure(6.4, 5.0)
+    ax = figure.subplots()
+    ax.plot(*states.T, ".", color=style.SOFT, ms=2, alpha=0.35)
+    ax.plot(*passed.T, "o-", color=style.BLUE, ms=3.5, linewidth=1.4)
+    ax.plot(*passed[0], "o", mfc="white", mec=style.BLUE, ms=7, mew=1.6)
+    ax.plot(*goal, "*", color=style.BLUE, mec="white", mew=0.8, ms=15)
+    ax.set(xlabel=names[0], ylabel=names[1])
+    style.draw_title(ax, title)
+    style.draw_frame(ax, grid="both")
+    return figure
+
+
 def save_data_picture(report: AuditReport, path: Path) -> None:
     """Some episodes in the plane, and how long they are; of images a contact sheet, beside it where there are both."""
     with told(f"cannot write {path}"):
@@ -64,7 +78,7 @@ def save_data_picture(report: AuditReport, path: Path) -> None:
 def _draw_data(report: AuditReport) -> Figure:
     if not report.paths:
         raise HilpError(f"{report.name} has no episodes to draw")
-    flat, labels = _plane(report.paths)
+    flat, labels = _plane(report)
     figure = style.new_figure(9.2, 4.4)
     plane, lengths = figure.subplots(1, 2, width_ratios=(1.25, 1))
     for number, path in enumerate(flat):
@@ -86,10 +100,20 @@ def _draw_data(report: AuditReport) -> Figure:
     return figure
 
 
-def _plane(paths: list[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, str]]:
-    """Each path in two dimensions: the two there are, or the two directions of most variance of scaled columns."""
+def _plane(report: AuditReport) -> tuple[list[np.ndarray], tuple[str, str]]:
+    """Paths in two dimensions, and what these are called.
+
+    The first two columns that vary, where columns have names of their own, as those of a log; else the two there are,
+    or the two directions of most variance of scaled columns.
+    """
+    paths, columns = report.paths, report.observations
     rows = np.nan_to_num(np.concatenate(paths).astype(np.float64), posinf=0.0, neginf=0.0)
     edges = np.cumsum([len(path) for path in paths])[:-1]
+    named = all(not (column.part or column.name.isdigit() or "[" in column.name) for column in columns)
+    varying = [column for column in columns if column.deviation > 0][:2]
+    if named and len(varying) == 2:
+        first, second = varying
+        return np.split(rows[:, [first.column, second.column]], edges), (first.name, second.name)
     if rows.shape[1] <= 2:
         rows = np.hstack([rows, np.zeros((len(rows), 2 - rows.shape[1]))])
         return np.split(rows, edges), ("column 0", "column 1")
