@@ -174,3 +174,5 @@ def test_the_change_of_what_is_observed_is_known_as_one() -> None:
     np.testing.assert_allclose(change - change[0], 2.0 * (after[:, 0] - after[0, 0]), atol=1e-3)
     assert reward._changing(reward.Labelled(before, after, after[:, 0])) is None
     assert reward._changing(reward.Labelled(before, after, np.abs(after[:, 0] - before[:, 0]))) is None
+    few = reward.Labelled(*rng.normal(size=(2, 20, 29)).astype(np.float32), rng.normal(size=20))
+    assert reward._changing(few) is None, "as many columns as samples explain anything"

@@ -567,3 +567,8 @@ def test_options_of_numpy_are_plain_numbers_and_others_are_told(tmp_path: Path) 
     for name, wrong in mistakes.items():
         with pytest.raises(hilp.HilpError, match=f"{name} (must be|is) a"):
             TrainOptions(steps=5, **{name: wrong})
+
+
+def test_updates_that_nobody_said_are_asked_for() -> None:
+    with pytest.raises(hilp.HilpError, match="say for how many updates, steps="):
+        hilp.pretrain(CONFIG, walks())

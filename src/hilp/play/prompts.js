@@ -260,9 +260,11 @@ window.hilpPolicy = (() => {
 
   // c s' of a reward that is a change c (s' - s) of what is observed, up to a constant; null of another.
   function changing(policy, rewards, rows) {
-    const { wide } = policy, mean = meanOf(rewards), after = gathered(policy.following, wide, rows), before = gathered(policy.observations, wide, rows);
-    const [c, r2] = leastSquares(centred(after.map((value, n) => value - before[n]), wide), wide, rewards.map((value) => value - mean));
-    return r2 >= EXACT ? rewards.map((_, n) => c.reduce((sum, value, i) => sum + value * after[n * wide + i], 0)) : null;
+    const { wide } = policy, mean = meanOf(rewards), train = policy.arrays.train.data, after = gathered(policy.following, wide, rows), before = gathered(policy.observations, wide, rows);
+    const steps = centred(after.map((value, n) => value - before[n]), wide), own = [...rewards.keys()].filter((n) => train[n]), held = [...rewards.keys()].filter((n) => !train[n]);
+    const [c] = leastSquares(gathered(steps, wide, own), wide, own.map((n) => rewards[n] - mean)), by = (table, n) => c.reduce((sum, value, i) => sum + value * table[n * wide + i], 0);
+    const left = variance(held.map((n) => rewards[n] - mean - by(steps, n))), varies = variance(held.map((n) => rewards[n]));
+    return left <= (1 - EXACT) * varies ? rewards.map((_, n) => by(after, n)) : null;
   }
 
   function rewardPrompt(policy, spec, reward, warnings) {

@@ -163,8 +163,11 @@ def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph
 
 def _changing(labelled: "Labelled") -> np.ndarray | None:
     """c s' [n] of a reward that is a change c (s' - s) of what is observed, up to a constant; None of another."""
-    c, r2 = least_squares(*_centred(labelled.after - labelled.before, labelled.rewards))
-    return labelled.after @ c if r2 >= EXACT else None
+    steps, rewards = _centred(labelled.after - labelled.before, labelled.rewards)
+    train = graph_reward.is_trained_on(len(rewards))  # with as many columns as samples any reward would fit
+    c, _ = least_squares(steps[train], rewards[train])
+    left = np.var(rewards[~train] - steps[~train] @ c)
+    return labelled.after @ c if left <= (1 - EXACT) * np.var(rewards[~train]) else None
 
 
 def graph_samples(policy: Agent, samples: int) -> int:

@@ -62,6 +62,10 @@ def pretrain(
             raise HilpError("the config of a name goes with keywords, not with options, which it chooses in part")
         config, data, keywords = _by_name(config, data, keywords)
     methods.name_of(config)  # a model that only explains policies is no method
+    if options is None and "steps" not in keywords:
+        raise HilpError(
+            "say for how many updates, steps=...; 'auto' or a method's name in place of a config knows how many"
+        )
     options = TrainOptions(**keywords) if options is None else dataclasses.replace(options, **keywords)
     run = prepare(config, data, options)
     if options.updates <= run.last_stage_begins:
