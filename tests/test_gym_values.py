@@ -104,3 +104,19 @@ def test_what_fails_in_the_users_own_environment_is_said_with_its_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and f"{file}:{line} raised RuntimeError: the motor is hot" in error
     assert not (tmp_path / "out.partial").exists(), "the corrected command is not kept from working"
+
+
+def test_an_observation_of_another_size_than_the_space_says_is_refused() -> None:
+    class Short(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1.0, 1.0, (6,))
+        action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            super().reset(seed=seed)
+            return np.zeros(6, np.float32), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return np.zeros(5, np.float32), 0.0, False, False, {}
+
+    with pytest.raises(HilpError, match="gave an observation of 5 numbers, and its observation_space says 6"):
+        hilp.collect(hilp.gym_task(Short, max_steps=5), "random", 20)

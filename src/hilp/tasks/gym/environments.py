@@ -155,7 +155,7 @@ class Layout:
 
     def __init__(self, space: Any, seen: list[Mapping[str, np.ndarray]], name: str) -> None:
         _require_vectors(space, name)
-        self._space, goal_env = space, is_goal_space(space)
+        self._space, self._name, goal_env = space, name, is_goal_space(space)
         named = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBSERVATION: space}
         named = {part: space[part] for part in (OBSERVATION, ACHIEVED)} if goal_env else named
         self.parts: Parts = tuple((key, (int(spaces.flatdim(part)),)) for key, part in named.items())
@@ -170,9 +170,14 @@ class Layout:
     def vector(self, observation: Any) -> np.ndarray:
         """One observation as the environment gives it, float64 [dim]."""
         if not len(self.goal_columns):
-            return np.asarray(spaces.flatten(self._space, observation), np.float64)
-        parts: list[Any] = [spaces.flatten(self._space[name], observation[name]) for name, _ in self.parts]
-        return np.concatenate(parts).astype(float)
+            found = np.asarray(spaces.flatten(self._space, observation), np.float64)
+        else:
+            found = np.concatenate([spaces.flatten(self._space[name], observation[name]) for name, _ in self.parts])
+        if found.shape != (self.dim,):
+            raise HilpError(
+                f"{self._name} gave an observation of {found.size} numbers, and its observation_space says {self.dim}"
+            )
+        return found.astype(float)
 
 
 def _require_vectors(space: Any, name: str) -> None:
