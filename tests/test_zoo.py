@@ -41,7 +41,7 @@ def test_help_names_it(verb: str) -> None:
     flags = flags_of(verb)
     assert "run" in {field.name for field in fields(flags)}
     words = " ".join(help.text(flags, verb, everything=True).split())
-    assert all(f"zoo:{name}" in words for name in places.zoo())
+    assert "zoo:" in words and all(name in words for name in places.zoo())
 
 
 @pytest.mark.parametrize("name", sorted(REACHED))
