@@ -108,11 +108,9 @@ def _fit(model: Model, at: "csr_matrix", to: "csr_matrix", wanted: np.ndarray) -
 
 def _on_landmarks(states: "csr_matrix", values: np.ndarray) -> np.ndarray:
     """Numbers of landmarks [k] by those of states [n]; of landmarks that no state is near their mean."""
-    from scipy.sparse.linalg import lsqr
-
     mean, deviation = values.mean(), max(float(values.std()), 1e-12)
-    found = lsqr(states, (values - mean) / deviation, damp=DAMPING, iter_lim=SOLVER_STEPS)[0]
-    return np.asarray(found * deviation + mean)
+    found, _ = _fit("state_reward", states, states, (values - mean) / deviation)
+    return found * deviation + mean
 
 
 def _values(planner: GraphPlanner, state_reward: np.ndarray, potential: np.ndarray, discount: float) -> np.ndarray:
