@@ -157,7 +157,7 @@ def test_another_number_of_episodes_to_adapt_with_is_another_cell(
     assert [row["cell"].get("adapt") for row in rows] == [None] * 3 + [2] * 3 + [3] * 3
 
 
-@pytest.mark.parametrize("lacking", [slice(0, 1), slice(2, 3), slice(4, 5), slice(1, 5)])
+@pytest.mark.parametrize("lacking", [slice(0, 1), slice(2, 3), slice(0, 3)])
 def test_a_cell_that_lacks_a_row_is_run_again_and_has_each_row_once(
     tmp_path: Path, tiny_data_folder: Path, ran: list[str], lacking: slice, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +219,7 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
     small = ("--episodes", "4", "--seeds", "1")
     before = bench_goals(tmp_path, tiny_data_folder, "gc-bc", "hilp", "iql-rand", *small)
     said = capsys.readouterr().out
-    assert all(label in said for label in ("gc-bc", "hilp, plan 3", "hilp, plan auto", "hilp, plan graph", "iql-rand"))
+    assert all(label in said for label in ("gc-bc", "hilp, plan 3", "hilp, plan auto", "iql-rand"))
     assert [(row["method"], row["plan"]) for row in before] == [
         ("gc-bc", 0), *(("hilp", plan) for plan in cells.GOAL_PLANS), ("iql-rand", 0)]  # fmt: skip
     assert (tmp_path / "out" / "goals-plan-maze-medium-navigate-hilp.png").is_file()
@@ -229,9 +229,9 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
 
     rows = bench_goals(tmp_path, tiny_data_folder, "gc-bc", "hilp", *small, "--errors")
     said = capsys.readouterr().out
-    assert rows[:9] == before and all(row["cell"]["errors"] for row in rows[9:])
-    of_bc, *of_hilp = rows[9:]
-    assert [row["outcomes"] for row in of_hilp] == [row["outcomes"] for row in before[1:8]], "the same policy"
+    assert rows[:5] == before and all(row["cell"]["errors"] for row in rows[5:])
+    of_bc, *of_hilp = rows[5:]
+    assert [row["outcomes"] for row in of_hilp] == [row["outcomes"] for row in before[1:4]], "the same policy"
     assert "embedding" not in of_bc, "it has no distances"
     assert len({json.dumps(row["embedding"]) for row in of_hilp}) == 1
     found = of_hilp[0]["embedding"]

@@ -33,7 +33,7 @@ from hilp.training.hierarchy import hierarchy
 
 Kind = Literal["rewards", "goals", "hierarchy"]
 Recipe = dict[str, Any]  # of data, for `named.load`
-GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "midpoints", "graph", "auto")
+GOAL_PLANS: tuple[int | str, ...] = (0, 3, "auto")  # straight ahead, the paper's, and the default of prompts
 VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
 METHODS: dict[Kind, tuple[str, ...]] = {  # in the paper's order, which has no flat IQL
     "goals": ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp"),

@@ -7,7 +7,7 @@ from operator import itemgetter
 import numpy as np
 from matplotlib.figure import Figure
 
-from hilp.bench.cells import GOAL_PLANS, entry, file_name
+from hilp.bench.cells import entry, file_name
 from hilp.evaluation import explain, stats
 from hilp.evaluation.rows import Row, grouped, interval_of
 from hilp.report import figures, paper
@@ -239,8 +239,8 @@ def reward_figures(rows: Sequence[Row], swept: str | None) -> Iterator[tuple[str
 
 def planning_figure(rows: Sequence[Row]) -> Figure | None:
     """Success against the number of recursions, with its interval over all episodes of all seeds; None without plan."""
-    outcomes = {plan: [x for row in rows if row["plan"] == plan for x in row["outcomes"]] for plan in GOAL_PLANS}
-    known = {str(plan): own for plan, own in outcomes.items() if own}
+    planned = grouped(rows, lambda row: str(row["plan"]))
+    known = {plan: [x for row in own for x in row["outcomes"]] for plan, own in planned.items()}
     if len(known) < 2:
         return None
     rates = [float(np.mean(own)) for own in known.values()]
