@@ -393,8 +393,25 @@ def test_a_reward_is_planned_on_a_graph_that_covers_the_data_and_expresses_it_as
     coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.planner.trust))
     assert isinstance(asked(coarse, "auto"), SkillPrompt)
     monkeypatch.setattr(reward_prompts, "POOR_FIT", planned + 0.01)
-    monkeypatch.setattr(reward_prompts, "least_squares", lambda x, r: (np.ones(x.shape[1]), planned + 0.02))
+    monkeypatch.setattr(reward_prompts, "least_squares", lambda x, r: (np.ones(x.shape[1]), planned + 0.04))
     assert isinstance(asked(tiny, "auto"), SkillPrompt), "the graph cannot express it, and a direction can"
+
+
+def test_a_reward_that_landmarks_hardly_express_is_planned_along_phi(
+    tiny: hilp.FoundationPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = np.random.default_rng(0).normal(size=tiny.encode(tiny.bank.observations[:1]).shape[1])
+
+    def reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        return (tiny.encode(s2) - tiny.encode(s)) @ way
+
+    fitted = tiny.reward(function=reward, rule="graph").r2
+    monkeypatch.setattr(reward_prompts, "POOR_FIT", 1.0)  # whatever landmarks express is too little
+    made = tiny.reward(function=reward)
+    assert isinstance(made, GraphRewardPrompt) and fitted < made.r2
+    assert made.r2 == pytest.approx(1.0, abs=1e-3)
+    landmarks = tiny.encode(tiny.bank.observations[tiny.planner.graph.landmarks])
+    assert np.corrcoef(made.planned.potential, landmarks @ way)[0, 1] > 0.95
 
 
 def test_an_intercept_is_advised_where_a_direction_is_fitted_and_not_where_the_graph_plans(

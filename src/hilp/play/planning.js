@@ -342,7 +342,7 @@ window.hilpPlanning = (() => {
 
   // ---- rewards on it ------------------------------------------------------------------------------------------------
 
-  const MODELS = ["state_reward", "potential", "both"], DAMPING = 0.3, AS_GOOD = 0.02, SOLVER_STEPS = 200, SWEEPS = 3000, ENOUGH = 1e-4, TOLERANCE = 1e-6;
+  const MODELS = ["state_reward", "potential", "both"], DAMPING = 0.3, AS_GOOD = 0.02, POOR_FIT = 0.7, SOLVER_STEPS = 200, SWEEPS = 3000, ENOUGH = 1e-4, TOLERANCE = 1e-6;
   const norm = (x) => { let sum = 0; for (const value of x) sum += value * value; return Math.sqrt(sum); };
 
   function variance(values) {
@@ -427,7 +427,7 @@ window.hilpPlanning = (() => {
       scores[n] = 1 - variance(held.map((row, k) => wanted[row] - said[k])) / varies;
     });
     const chosen = scores.findIndex((score) => score >= Math.max(...scores) - AS_GOOD), model = MODELS[chosen];
-    if (known && model !== "potential") {
+    if (known && (model !== "potential" || scores[chosen] < POOR_FIT)) {
       const middle = known.reduce((sum, value) => sum + value, 0) / known.length, spread = Math.sqrt(variance(known));
       const onLandmarks = (rows) => leastSquares(modelOf(at, to, rows, count, "state_reward"), Float64Array.from(rows, (row) => (known[row] - middle) / spread), DAMPING, SOLVER_STEPS);
       const told = modelOf(at, to, held, count, "state_reward").times(onLandmarks(shown)), own = held.map((row) => (known[row] - middle) / spread);
@@ -477,5 +477,5 @@ window.hilpPlanning = (() => {
     return graph.meanOfBest(states, costs, best);
   }
 
-  return { BEST, GUESS, Midpoints, Graph, fresh, apart, undiscounted, trustRadius, rowOf, variance, plan, rewardSubgoal };
+  return { BEST, GUESS, Midpoints, Graph, fresh, apart, undiscounted, trustRadius, rowOf, variance, plan, rewardSubgoal, AS_GOOD, POOR_FIT };
 })();

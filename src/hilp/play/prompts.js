@@ -3,8 +3,8 @@
 "use strict";
 window.hilpPolicy = (() => {
   const { decode, program } = window.hilpPrograms;
-  const { BEST, GUESS, Midpoints, Graph, fresh, apart, undiscounted, trustRadius, rowOf, variance, plan, rewardSubgoal } = window.hilpPlanning;
-  const AT_GOAL = 1e-3, RIDGE = 1e-6, OTHER_WAY = 0.5, EXACT = 0.9999, POOR_FIT = 0.7, REWARD_DISCOUNT = 0.99, WINDOW = 10, LOOKED = 3, MOST = 12, BLOCK = 256;
+  const { BEST, GUESS, Midpoints, Graph, fresh, apart, undiscounted, trustRadius, rowOf, variance, plan, rewardSubgoal, AS_GOOD, POOR_FIT } = window.hilpPlanning;
+  const AT_GOAL = 1e-3, RIDGE = 1e-6, OTHER_WAY = 0.5, EXACT = 0.9999, REWARD_DISCOUNT = 0.99, WINDOW = 10, LOOKED = 3, MOST = 12, BLOCK = 256;
   const gathered = (table, wide, rows) => { const out = new table.constructor(rows.length * wide); rows.forEach((row, n) => out.set(rowOf(table, wide, row), n * wide)); return out; };
   const lazily = (owner, name, make) => { const value = make(); Object.defineProperty(owner, name, { value }); return value; };
   const rounded = (value, digits = 2) => value.toFixed(digits);
@@ -258,13 +258,22 @@ window.hilpPolicy = (() => {
     if (cosine(z, centredFit(policy, rewards, rows)[0]) < OTHER_WAY) warnings.push(`the mean of this reward (${meanOf(rewards).toPrecision(3)}), not its differences, decides this prompt: subtract it`);
   }
 
-  // c s' of a reward that is a change c (s' - s) of what is observed, up to a constant; null of another.
-  function changing(policy, rewards, rows) {
-    const { wide } = policy, mean = meanOf(rewards), train = policy.arrays.train.data, after = gathered(policy.following, wide, rows), before = gathered(policy.observations, wide, rows);
-    const steps = centred(after.map((value, n) => value - before[n]), wide), own = [...rewards.keys()].filter((n) => train[n]), held = [...rewards.keys()].filter((n) => !train[n]);
+  // c s' of the change c (s' - s) that explains a reward best, up to a constant, and its R^2 on held-out samples.
+  function change(before, after, wide, rewards, train) {
+    const mean = meanOf(rewards), steps = centred(after.map((value, n) => value - before[n]), wide);
+    const own = [...rewards.keys()].filter((n) => train[n]), held = [...rewards.keys()].filter((n) => !train[n]);
     const [c] = leastSquares(gathered(steps, wide, own), wide, own.map((n) => rewards[n] - mean)), by = (table, n) => c.reduce((sum, value, i) => sum + value * table[n * wide + i], 0);
     const left = variance(held.map((n) => rewards[n] - mean - by(steps, n))), varies = variance(held.map((n) => rewards[n]));
-    return left <= (1 - EXACT) * varies ? rewards.map((_, n) => by(after, n)) : null;
+    return [rewards.map((_, n) => by(after, n)), varies > 0 ? 1 - left / varies : 0];
+  }
+
+  function plannedOnGraph(policy, rewards, rows, discount) {
+    const train = policy.arrays.train.data, planned = (known) => plan(policy.graph, policy.ends.at, policy.ends.to, rewards, train, discount, known);
+    const fit = (wide, ...tables) => change(...tables.map((table) => gathered(table, wide, rows)), wide, rewards, train);
+    const [seen, sure] = fit(policy.wide, policy.observations, policy.following), known = sure >= EXACT ? seen : null, found = planned(known);
+    if (known || found.r2 >= POOR_FIT) return found;
+    const [along, r2] = fit(policy.dim, policy.midpoints.latents, policy.nextLatents); // phi may tell steps within a landmark apart
+    return r2 > found.r2 ? { ...planned(along), r2 } : found;
   }
 
   function rewardPrompt(policy, spec, reward, warnings) {
@@ -274,7 +283,7 @@ window.hilpPolicy = (() => {
     const onGraph = () => {
       if (!policy.hasGraph) throw new Error(`${policy.note.method} has no graph of its data: use another rule`);
       const rows = policy.rowsOf("graph_rows"), rewards = labelled(policy, reward, rows);
-      return graphPrompt(policy, plan(policy.graph, policy.ends.at, policy.ends.to, rewards, policy.arrays.train.data, discount, changing(policy, rewards, rows)));
+      return graphPrompt(policy, plannedOnGraph(policy, rewards, rows, discount));
     };
     if (rule === "graph") return onGraph();
     const rows = policy.rowsOf("fit_rows"), rewards = labelled(policy, reward, rows);
@@ -286,7 +295,7 @@ window.hilpPolicy = (() => {
     const [z, r2] = direction(policy, rewards, rows, intercept);
     if (rule === "auto" && !intercept && policy.hasGraph && policy.graph.isFineEnough) {
       const planned = onGraph();
-      if (planned.r2 >= Math.min(r2, POOR_FIT)) {
+      if (planned.r2 >= Math.min(r2 - AS_GOOD, POOR_FIT)) {
         if (planned.r2 < POOR_FIT) warnings.push(`the graph of the data expresses only R^2 = ${rounded(planned.r2)} of this reward (a direction of phi ${rounded(r2)}): the prompt follows the part it can express; prefer smooth rewards of what is observed`);
         return planned;
       }

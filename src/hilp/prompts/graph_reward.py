@@ -4,7 +4,7 @@ A reward is taken to be r(s, s') = rho(s') + u(s') - u(s): what it pays to be so
 A fit of both at once leaves some noise in rho, and staying for ever where that noise is highest would pay more than any
 potential does. So the simplest of three models is taken that explains held-out samples as well as the best: rho alone,
 u alone, both. Where steps are too short for landmarks to tell them apart, velocities look like what is paid, and a plan
-would go back to where it can speed up again. So where the reward is a change of what is observed, u is known.
+would go back to where it can speed up again. So u may be known: of a reward that is a change of what is observed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ MODELS: tuple[Model, ...] = ("state_reward", "potential", "both")  # the simples
 
 DAMPING = 0.3  # of the least squares, on rewards of unit variance: landmarks that no sample is near stay at the mean
 AS_GOOD = 0.02  # of R^2 that a simpler model may lack
+POOR_FIT = 0.7  # R^2 below which a reward is hardly expressed
 SOLVER_STEPS = 200
 SWEEPS = 3_000  # bound of value iteration
 ENOUGH = 1e-4  # of the range of values: where value iteration ends
@@ -67,7 +68,7 @@ def plan(
         left = held_out - to[~train] @ state_reward - (to - at)[~train] @ potential
         scores[model] = 1.0 - float(np.var(left) / variance)
     model = next(model for model in MODELS if scores[model] >= max(scores.values()) - AS_GOOD)
-    if known is None or model == "potential":
+    if known is None or (model == "potential" and scores[model] >= POOR_FIT):
         state_reward, potential = _fit(model, at, to, wanted)
         state_reward, potential = state_reward * deviation + mean, potential * deviation
     else:

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from hilp.prompts.agent import Agent, Parts, has_graph, numbers, require_graph
 from hilp.prompts.bank import Bank, PictureNotKept, WithoutPictures
 from hilp.prompts.base import Prompt
 from hilp.prompts.graph import has_scipy
+from hilp.prompts.graph_reward import POOR_FIT
 from hilp.prompts.skills import SkillPrompt
 from hilp.prompts.specs import Goal, Reward
 from hilp.spec import Spec
@@ -25,7 +26,6 @@ SAMPLES_A_LANDMARK = 50  # for a model of a reward on the graph
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
 OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
 EXACT = 0.9999  # R^2 from which on a fit misses what float32 rounds, and no more
-POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is warned
 
 
 def goals_by_reward(policy: Agent, near: Callable[[Tree, Tree], np.ndarray], goals: Tree) -> SkillPrompt:
@@ -71,7 +71,7 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
     # A direction leads up to walls, a plan goes around them: a direction is for what the graph cannot express.
     if options.rule == "auto" and not options.intercept and _has_fine_graph(policy):
         on_graph = _on_graph(policy, data, function, options)
-        if on_graph.r2 >= min(r2, POOR_FIT):
+        if on_graph.r2 >= min(r2 - graph_reward.AS_GOOD, POOR_FIT):
             if on_graph.r2 < POOR_FIT:
                 warnings.warn(
                     f"the graph of the data expresses only R^2 = {on_graph.r2:.2f} of this reward (a direction of phi "
@@ -156,18 +156,25 @@ def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph
         raise HilpError("a reward on the graph needs SciPy: install it, or have hilp plan it and save the prompt")
     if len(labelled.rewards) < 2:
         raise HilpError("a reward on the graph needs at least two labelled transitions")
-    known = None if policy.spec.parts else _changing(labelled)
-    plan = graph_reward.plan(policy.planner, *labelled.latents(policy), labelled.rewards, options.discount, known)
+    rewards, latents = labelled.rewards, labelled.latents(policy)
+    seen = None if policy.spec.parts else _change(labelled.before, labelled.after, rewards)
+    known = None if seen is None or seen[1] < EXACT else seen[0]
+    plan = graph_reward.plan(policy.planner, *latents, rewards, options.discount, known)
+    if known is None and plan.r2 < POOR_FIT:  # steps within a landmark look alike, but phi may tell them apart
+        along, r2 = _change(*latents, rewards)
+        if r2 > plan.r2:
+            plan = replace(graph_reward.plan(policy.planner, *latents, rewards, options.discount, along), r2=r2)
     return graph_reward.GraphRewardPrompt(policy, plan, spec=_spec(function, options))
 
 
-def _changing(labelled: "Labelled") -> np.ndarray | None:
-    """c s' [n] of a reward that is a change c (s' - s) of what is observed, up to a constant; None of another."""
-    steps, rewards = _centred(labelled.after - labelled.before, labelled.rewards)
-    train = graph_reward.is_trained_on(len(rewards))  # with as many columns as samples any reward would fit
-    c, _ = least_squares(steps[train], rewards[train])
-    left = np.var(rewards[~train] - steps[~train] @ c)
-    return labelled.after @ c if left <= (1 - EXACT) * np.var(rewards[~train]) else None
+def _change(before: np.ndarray, after: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, float]:
+    """c s' [n] of the change c (s' - s) that explains a reward best, up to a constant, and its R^2 where held out."""
+    steps, wanted = _centred(after - before, rewards)
+    train = graph_reward.is_trained_on(len(wanted))  # with as many columns as samples any reward would fit
+    c, _ = least_squares(steps[train], wanted[train])
+    variance = np.var(wanted[~train])
+    r2 = 1.0 - float(np.var(wanted[~train] - steps[~train] @ c) / variance) if variance > 0 else 0.0
+    return after @ c, r2
 
 
 def graph_samples(policy: Agent, samples: int) -> int:
