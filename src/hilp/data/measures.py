@@ -196,7 +196,7 @@ class StepSizes:
     """The size of the step from each row to the next, from blocks of rows in order.
 
     It is the mean over columns of |change| / (the column's usual |change|), each at most MOST_CHANGE, so that one
-    sensor's spike is no jump, but a reset, which moves everything, is.
+    sensor's spike is no jump, but a reset, which moves everything, is. Signs are left out: a bounce turns velocities.
     """
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class StepSizes:
             rows = np.concatenate([self._before, rows])
         self._before = rows[-1:].copy()
         with np.errstate(invalid="ignore", over="ignore"):
-            change = np.abs(np.diff(rows, axis=0))
+            change = np.abs(np.diff(np.abs(rows), axis=0))
             change[~np.isfinite(change)] = 0.0
             if self._usual is None and change.any():
                 self._usual = np.median(change, axis=0)

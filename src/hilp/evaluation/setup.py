@@ -154,6 +154,9 @@ def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
         world = world.for_states(policy.bank.observations)
     if not hasattr(world, "with_own_units"):
         return world
+    names = [name for name, _ in policy.observation_parts]
+    if len(world.observation_parts) == 1 < len(names) == world.observation_dim:  # those of a log
+        world = world.with_columns(names)
     preparation = policy.preparation
     beyond = (np.abs(preparation.action_center) + preparation.action_half_range > 1 + 1e-3).any()
     return world.with_own_units(True) if beyond else world
@@ -296,14 +299,14 @@ def _by_columns(
     """A goal of which some columns are given: the others as the task says, or any that networks do not see."""
     columns, owner = _columns_of(policy, world)
     values = _column_values(text, columns, owner)
-    if world is None:  # columns that networks do not see may be any
-        goal = np.array(policy.bank.observations[0], np.float32)
+    if hasattr(world, "goal_base"):
+        goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
+    elif policy.spec.parts:
+        raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
+    else:  # columns that networks do not see may be any
+        goal = np.resize(policy.bank.observations[:1], len(columns))  # without a bank zeros
         transform = policy.preparation.transform
         goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
-    elif hasattr(world, "goal_base"):
-        goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
-    else:
-        raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
     for name, number in values.items():
         goal[columns[name]] = number
     missing = [name for name, column in columns.items() if np.isnan(goal[column])]
