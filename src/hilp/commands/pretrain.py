@@ -254,13 +254,7 @@ def prompt_command(out: str, data: Dataset, policy: FoundationPolicy) -> str | N
     if policy.spec.parts:
         if not len(policy.bank):
             return None
-        if policy.has_rule("project"):
-            return f"hilp prompt {out} --skill random"
-        for name, shape, kind in policy.spec.parts:  # its prompts are goals: that of a reward
-            part = policy.bank.next_observations[name]
-            if kind != "uint8" and len(shape) == 1 and name.isidentifier() and part[:, 0].min() < part[:, 0].max():
-                return f"hilp prompt {out} --reward '{name}[0]'"
-        return None
+        return f"hilp prompt {out} {'--skill random' if policy.has_rule('project') else '--goal row:0'}"
     first = ",".join(f"{number:g}" for number in data.observations[0])
     start = "" if len(policy.bank) else f" --start={first}"
     return f"hilp prompt {out} {'--skill random' if policy.has_rule('project') else f'--goal={first}'}{start}"

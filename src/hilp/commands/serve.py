@@ -30,7 +30,7 @@ class Serve(Asking):
     was saved in the run's folder. The flags of `hilp prompt` say what those do that send none.
     """
 
-    first: ClassVar = ("host", "port", "token", *Asking.kinds, "plan", "task", "seed")
+    first: ClassVar = ("host", "port", "token", *Asking.kinds[:5], "plan", "task", "seed")
     example: ClassVar = "hilp serve runs/robot --goal x=2.5,y=1"
 
     host: str = "127.0.0.1"

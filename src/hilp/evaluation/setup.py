@@ -101,12 +101,11 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
         fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts
         world = rendering.for_data(world, data) if fits else None
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts), *data.extras]
-    function = named_reward(reward, names, world) or _formula(data, spec, reward)
+    angles = reward_prompts.angles_of(data.transform)
+    function = named_reward(reward, names, world) or reward_prompts.formula(
+        spec, data.observation_parts, reward, angles
+    )
     return rewards.label(data, function, **reward_shift(world, reward, shift, ends))
-
-
-def _formula(data: Dataset, spec: Spec, text: str) -> RewardFunction:
-    return reward_prompts.formula(spec, data.observation_parts, text, reward_prompts.angles_of(data.transform))
 
 
 def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:

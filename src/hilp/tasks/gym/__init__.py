@@ -72,10 +72,9 @@ def gym_task(
     goal: a goal observation, or a function of a generator that draws one. success: a function of observations and goals
     [n, obs] that says which are reached. reward: a function of (s, a, s'), or several by name; without one, the
     environment's own reward is the reward "own", for data that `hilp.collect` made. max_steps: length of an episode
-    (default: the environment's limit). place: two columns of the observation to draw. columns: a name for each column
-    of the observation, for goals, rewards and pictures. actions: "unit" where policies
-    act in [-1, 1], as on data that hilp collected, or "own" where they act in the environment's own units, as on logs
-    of it. values: for the environment's constructor; those that are called as something here go into env_values,
+    (default: the environment's limit). place: two columns of the observation to draw. columns: names of all of them.
+    actions: "unit" where policies act in [-1, 1], as on data that hilp collected, or "own" where they act in the
+    environment's own units, as on logs of it. values: for the environment's constructor; those that are called as something here go into env_values,
     `gym_task("My-v0", env_values={"place": "lab"})`.
     """
     from hilp.tasks.gym import environments
@@ -90,8 +89,7 @@ def gym_task(
     options = (goal, reward, success, max_steps, place or None)
     changed = actions == "own" or bool(columns) or any(value is not None for value in options)
     found = GymTask(maker, name or known or of_class, *options)
-    found.task, found.own_units = None if changed else known, actions == "own"
-    found.is_named = name is not None
+    found.task, found.own_units, found.is_named = None if changed else known, actions == "own", name is not None
     return found.with_columns(columns) if columns else found
 
 
@@ -132,9 +130,8 @@ def task_from(made: Any, name: str) -> Any:
         raise HilpError(f"{name} gives a {type(found).__name__}: it must give a Gymnasium environment or a task")
     if isinstance(found, GymTask):
         found.task = name
-        found.name = (
-            found.name if found.is_named else Path(name).name
-        )  # else a table would be called "env" or "<lambda>"
+        if not found.is_named:  # else a table would be called "env" or "<lambda>"
+            found.name = Path(name).name
     return found
 
 
@@ -299,7 +296,7 @@ class GymTask(Task):
     def with_processes(self, count: int) -> AbstractContextManager[Self]:
         """The same task with environments in so many other processes; a vector environment has its own ways."""
         if self.together:
-            say(f"workers change nothing: {self.name} is a vector environment, which steps all of its episodes itself")
+            say(f"workers change nothing: {self.name} is a vector environment, which steps its episodes itself")
         from hilp.tasks import processes
         from hilp.tasks.gym.environments import loader
 
@@ -348,8 +345,7 @@ class GymTask(Task):
         return np.array([float(env.unwrapped.compute_reward(*pair, {})) for pair in pairs])
 
     def draw(self, ax: Axes) -> None:
-        parts = self.observation_parts
-        names = [name if size == 1 else f"{name}[{i}]" for name, (size,) in parts for i in range(size)]
+        names = [*self.columns]
         ax.set(xlabel=names[self._place[0]], ylabel=names[self._place[1]])
 
     def place(self, observations: np.ndarray) -> np.ndarray:
@@ -360,9 +356,7 @@ class GymTask(Task):
         if physics is None or not len(physics):
             raise HilpError(f"there is no step of {self.name} to film")
         if self.together:
-            raise HilpError(
-                f"{self.name} is a vector environment, which is not filmed: name one that makes single ones"
-            )
+            raise HilpError(f"{self.name} is a vector environment, which is not filmed: name one of single ones")
         env = self._maker(render_mode="rgb_array")
         try:
             with warnings.catch_warnings():
