@@ -74,8 +74,8 @@ def gym_task(
     environment's own reward is the reward "own", for data that `hilp.collect` made. max_steps: length of an episode
     (default: the environment's limit). place: two columns of the observation to draw. columns: names of all of them.
     actions: "unit" where policies act in [-1, 1], as on data that hilp collected, or "own" where they act in the
-    environment's own units, as on logs of it. values: for the environment's constructor; those that are called as something here go into env_values,
-    `gym_task("My-v0", env_values={"place": "lab"})`.
+    environment's own units, as on logs of it. values: for the environment's constructor; those that are called as
+    something here go into env_values, `gym_task("My-v0", env_values={"place": "lab"})`.
     """
     from hilp.tasks.gym import environments
 
