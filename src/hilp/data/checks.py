@@ -188,7 +188,7 @@ def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _angles(value: Angles | None) -> AngleChoice:
-    if value is None or is_one_of(value, (AUTO, NONE)):
+    if value is None or (isinstance(value, str) and value in (AUTO, NONE)):
         return {} if value == NONE else value  # said, so nothing is chosen later
     named = dict(value) if isinstance(value, Mapping) else {str(column): None for column in _listed(value)}
     found: dict[str, float | None] = {}

@@ -143,7 +143,7 @@ def acting_task(policy: FoundationPolicy, task: str | tasks.Task) -> Any:
     return world
 
 
-def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
+def task_for_policy(policy: FoundationPolicy, world: Any) -> Any:
     """The task as a policy acts in it, where the task has forms of its own for that.
 
     Tasks act in [-1, 1], logs of a robot may be in the robot's own units; and goals may look like states of the
@@ -298,7 +298,7 @@ def _by_columns(
     """A goal of which some columns are given: the others as the task says, or any that networks do not see."""
     columns, owner = _columns_of(policy, world)
     values = _column_values(text, columns, owner)
-    if hasattr(world, "goal_base"):
+    if world is not None and hasattr(world, "goal_base"):
         goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
     elif policy.spec.parts:
         raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
