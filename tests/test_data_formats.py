@@ -539,7 +539,7 @@ def test_a_bounce_is_no_jump():
             at, v = np.array([-0.9, 0.7]), np.array([0.012, -0.009])  # a reset
         v = np.where(np.abs(at + v) > 1.0, -v, v) * rng.uniform(0.98, 1.02, 2)
         at = at + v
-    rows[501][2:] = [-one for one in rows[500][2:]]  # in a corner
+    rows[501:] = [[*row[:2], -row[2], -row[3]] for row in rows[501:]]  # in a corner
     steps = StepSizes()
     steps.add(np.array(rows))
     assert jumps(steps.sizes).tolist() == [800]
