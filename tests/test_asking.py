@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import hilp
 from hilp import export
+from hilp.commands import common
 from hilp.errors import HilpError
 from hilp.export import runtime
 from hilp.learning import hilbert
@@ -498,3 +500,27 @@ def test_a_sum_of_many_prompts_is_loaded_again(tiny: hilp.FoundationPolicy, tmp_
     many.save(tmp_path / "many.safetensors")
     again = tiny.load_prompt(tmp_path / "many.safetensors")
     np.testing.assert_array_equal(again(np.zeros((1, 2))), many(np.zeros((1, 2))))
+
+
+def test_what_is_wrong_is_called_by_its_name(tiny: hilp.FoundationPolicy) -> None:
+    with pytest.raises(HilpError, match=r"this policy takes goals of 2 numbers \(or batches \[n, 2\]\), not \(3,\)"):
+        tiny.goal([1.0, 2.0, 3.0])
+    with pytest.raises(HilpError, match="the goal holds a NaN"):
+        tiny.goal([1.0, np.nan])
+    with pytest.raises(HilpError, match="takes observations of 2 numbers"):
+        tiny.act([1.0], tiny.goal([1.5, 1.5]))
+
+
+def test_a_start_is_refused_before_a_reward_is_fitted(
+    tiny_run: Path, refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hilp.FoundationPolicy, "reward", None)  # a call would be an error of another kind
+    assert "the start [1.0] is not a free position" in refused("prompt", tiny_run, "--reward", "x", "--start", "1")
+
+
+def test_numbers_are_rounded_for_the_eye_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {"r2": 0.8498402390667724, "return": -1234.5678, "steps": 1000, "reached": True}
+    common.print_result(result, as_json=False)
+    assert capsys.readouterr().out == "r2: 0.8498\nreturn: -1235.0\nsteps: 1000\nreached: True\n"
+    common.print_result(result, as_json=True)
+    assert json.loads(capsys.readouterr().out) == result

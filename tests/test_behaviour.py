@@ -91,6 +91,8 @@ def sentences(**changed: object) -> str:
 def test_held_out_sentences_are_silent_where_a_measure_says_nothing() -> None:
     usual = sentences()
     assert "60% (plan 1; by chance 50%)" in usual and "90%" not in usual, "of the plan that is advised"
+    assert usual.endswith("advises plan 1: it arrives sooner than plan 0 by more than chance.")
+    assert sentences(advised_plan=0).endswith("advises plan 0: no other arrives sooner by more than chance.")
     targets = sentences(targets=2)
     assert "same direction" not in targets and "are targets of columns" in targets
     lost = sentences(replayed=0.1)

@@ -107,7 +107,7 @@ def test_help_of_a_verb(verb: str) -> None:
 def test_help_of_the_main_verbs_fits_one_screen(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = help_of(verb, "--help").splitlines()
-    assert len(lines) <= (45 if verb == "serve" else 40) and max(map(len, lines)) <= 120
+    assert len(lines) <= 40 and max(map(len, lines)) <= 120
 
 
 def test_help_says_a_default_once_and_most_used_flags_first() -> None:

@@ -527,3 +527,19 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
     with pytest.raises(HilpError, match=r"needs h5py: pip install 'hilp\[formats\]'"):
         hilp.load(path)
     subprocess_reader.let_go()
+
+
+def test_a_bounce_is_no_jump():
+    """Off walls of a box velocities turn, in corners all of them; a reset moves places, too."""
+    rng = np.random.default_rng(0)
+    at, v, rows = np.array([0.0, 0.3]), np.array([0.011, 0.008]), []
+    for row in range(1200):
+        rows.append([*at, *v])
+        if row == 800:
+            at, v = np.array([-0.9, 0.7]), np.array([0.012, -0.009])  # a reset
+        v = np.where(np.abs(at + v) > 1.0, -v, v) + rng.uniform(-1e-4, 1e-4, 2)
+        at = at + v
+    rows[501:] = [[*row[:2], -row[2], -row[3]] for row in rows[501:]]  # in a corner
+    steps = StepSizes()
+    steps.add(np.array(rows))
+    assert jumps(steps.sizes).tolist() == [800]

@@ -138,7 +138,7 @@ TEXT = "run,x,u\n1,0.5,0\n1,0.25,0\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("run,x,u\n1,0.5,0\n1,0.5\n", r"log.csv, line 3: there are 2 fields, but line 1 names 3"),
+        ("run,x,u\n1,0.5,0\n1,0.5\n", r"log.csv, line 3: 2 fields, but line 1 names 3"),
         ("run,x,u\n1,0.5,0\n\n1,half,0\n", r"log.csv, line 4: column 'x' holds 'half', which is not a number"),
         ("run;x;u\n1;0,5;0\n1;0,5;0\n", r"line 2: column 'x' holds '0,5', which is not a number: write decimal points"),
         ("1,0.5,0\n1,0.25,0\n", r"line 1: the columns have no names, only numbers"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import hilp
 from hilp.cli import main
 from hilp.commands.common import Reading
-from hilp.data import audit, convert
+from hilp.data import audit, checks, convert
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, nearest
@@ -261,6 +261,17 @@ def test_a_view_gives_sine_and_cosine_and_leaves_out() -> None:
         transform(np.array([[5.0, 9.0, -180.0, 7.0]])), transform(np.array([[5.0, 1.0, 180.0, 7.0]])), atol=1e-6
     )
     assert ObservationTransform.from_json(json.loads(transform.text)) == transform
+
+
+def test_angles_that_shall_stay_as_they_are_stay(tmp_path):
+    """Said once, when data is read; kept with it."""
+    left = hilp.load(arm(), columns=COLUMNS, angles="none")
+    assert checks.with_angles(left) is left and checks.with_angles(hilp.load(arm(), columns=COLUMNS)).transform.angles
+    left.save(tmp_path / "kept")
+    kept = hilp.load(tmp_path / "kept")
+    assert checks.with_angles(kept) is kept and np.array_equal(kept.network_inputs[:5], left.observations[:5])
+    pictures = {"observations": {"camera": np.zeros((20, 4, 4, 3), np.uint8)}, "actions": np.zeros((20, 1))}
+    assert hilp.load({**pictures, "terminals": np.arange(20) == 19}, angles="none").transform is None
 
 
 @pytest.mark.parametrize("described", [None, {}, {"width": 2, "columns": [2], "angles": []},

@@ -131,7 +131,9 @@ def test_two_processes_train_and_resume_as_one(name: str, tmp_path: Path) -> Non
         ]
         said = [process.communicate(timeout=600) for process in both]
         if "kill_at" in more:
-            assert both[0].returncode == -signal.SIGKILL and both[1].returncode != 0, "nobody goes on alone"
+            assert both[0].returncode == -signal.SIGKILL and both[1].returncode == 2, "nobody goes on alone"
+            assert "hilp: error: another process of this training has ended" in said[1][1]
+            assert "stack trace" not in said[1][1]
             return []
         assert [process.returncode for process in both] == [0, 0], said
         return [json.loads(out.splitlines()[-1]) for out, _ in said]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hilp
+from hilp.errors import HilpError
 from hilp.evaluation import evaluate, rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.policy.artifact import Provenance
@@ -442,3 +443,14 @@ def test_a_task_takes_the_form_it_has_on_the_policys_data(
     posed = change(tiny, provenance=Provenance(first_observation=first.tolist()))
     assert setup.task_of(posed, "antmaze-large").proprioception.tolist() == first[2:].tolist()
     assert setup.task_of(posed, "maze-large").name == "maze-large", "of another task"
+
+
+@pytest.mark.parametrize("asked", [{"prompts": []}, {"plan": []}, {"prompts": [hilp.Skill(seed=0)], "rewards": []}])
+def test_nothing_to_evaluate_is_said(tiny: hilp.FoundationPolicy, asked: dict[str, Any]) -> None:
+    with pytest.raises(HilpError, match="nothing to evaluate: give at least one prompt, plan or reward"):
+        hilp.evaluate(tiny, "maze-medium", episodes=1, **asked)
+
+
+def test_a_plan_may_be_a_number_of_numpys(tiny: hilp.FoundationPolicy) -> None:
+    (row,) = hilp.evaluate(tiny, "maze-medium", plan=np.int64(0), episodes=np.int64(1), seed=np.int64(3))
+    assert json.loads(json.dumps(row))["plan"] == 0

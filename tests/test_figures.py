@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -480,3 +481,15 @@ def test_no_pyplot_and_no_jax() -> None:
     command = [sys.executable, "-c", f"import sys, hilp.report.figures; print({heavy} & set(sys.modules))"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+def test_a_task_without_limits_shows_all_of_a_walk() -> None:
+    """A task that draws no walls has no place to look at but where the agent was."""
+    plain = SimpleNamespace(draw=lambda ax: ax.set(xlabel="x"), place=lambda rows: np.asarray(rows)[:, :2])
+    path = np.array([[0.0, 0.0], [7.0, -3.0], [1.0, 1.0]])
+    for drawn in (
+        figures.trajectories(plain, {"walk": ([path], path[:1], path[-1:], [True])}),  # type: ignore[arg-type]
+        figures.earnings(plain, path, [0.0, 1.0, 2.0]),  # type: ignore[arg-type]
+    ):
+        (left, right), (bottom, top) = drawn.axes[0].get_xlim(), drawn.axes[0].get_ylim()
+        assert left <= 0.0 and right >= 7.0 and bottom <= -3.0 and top >= 1.0

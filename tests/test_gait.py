@@ -10,7 +10,7 @@ import pytest
 import hilp
 from hilp.cli import main
 from hilp.data.gait import stride_rows, walks
-from hilp.learning import configs
+from hilp.learning import configs, methods
 from hilp.training import auto_config
 from hilp.training.options import TrainOptions
 
@@ -101,6 +101,28 @@ def test_pretrain_in_python_takes_a_name() -> None:
         hilp.pretrain("auto", data, steps=0)
     with pytest.raises(hilp.HilpError, match="with keywords"):
         hilp.pretrain("auto", data, TrainOptions(steps=1))
+
+
+def test_a_name_goes_on_with_all_that_a_run_began_with(tmp_path: Path) -> None:
+    """Its config, steps and held-out episodes, and not those that its preset has today."""
+    data, out = walker(8, legs=4, rows=40), tmp_path / "run"
+    tiny = dict.fromkeys(("hidden", "actor_hidden"), (8,))
+    before = hilp.pretrain(hilp.HILP(**tiny, dim=3, batch=8), data, steps=3, validation=0.25, out=out, quiet=True)
+    for name in ("hilp", "auto"):
+        after = hilp.pretrain(name, data, out=out, resume=True, quiet=True)
+        assert after.settings == before.settings and after.provenance.steps == 3
+        assert after.fingerprint == before.fingerprint
+    assert hilp.pretrain("auto", data, steps=4, out=out, resume=True, quiet=True).provenance.steps == 4
+
+
+def test_what_phi_looks_ahead_and_skips_stays_as_the_run_began(tmp_path: Path) -> None:
+    config = hilp.preset("hilp", "laptop").config
+    before = {"method": "hilp", "config": {**methods.config_values(config), "phi_discount": 0.9, "dim": 5}, "stride": 3}
+    begun = auto_config.config_begun(config, before)
+    assert begun.dim == 5 and begun.lived == config.lived and begun.phi_discount == "auto"  # so the stride counts, too
+    resolved = auto_config.resolve(begun, walker(8, legs=4, rows=60), before)
+    assert resolved.config.phi_discount == 0.9 and resolved.data.stride == 3
+    assert auto_config.config_begun(config, {**before, "method": "gc-bc"}) == config
 
 
 def test_pretrain_takes_hindsight_for_bodies_that_walk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

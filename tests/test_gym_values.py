@@ -12,6 +12,7 @@ import pytest
 import hilp
 from hilp.cli import main
 from hilp.errors import HilpError
+from hilp.evaluation import evaluate, setup, trajectories
 
 ENV = '''
 import gymnasium
@@ -120,3 +121,96 @@ def test_an_observation_of_another_size_than_the_space_says_is_refused() -> None
 
     with pytest.raises(HilpError, match="gave an observation of 5 numbers, and its observation_space says 6"):
         hilp.collect(hilp.gym_task(Short, max_steps=5), "random", 20)
+
+
+BALL = """
+import gymnasium
+import hilp
+import numpy as np
+
+
+class Ball(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9.0, 9.0, (3,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return self.at, {}
+
+    def step(self, action):
+        self.at = np.clip(self.at + action[0] / 10, -9, 9).astype(np.float32)
+        return self.at, 0.0, False, False, {}
+
+
+def limited():
+    return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.wrappers.TimeLimit(Ball(), 7))
+
+
+def short(**more):
+    far = {"goal": lambda rng: np.full(3, 8.0), "success": lambda s, g: np.abs(s - g).max(axis=1) < 0.1}
+    return hilp.gym_task(limited, max_steps=50, **far, **more)
+
+
+def named():
+    return short(columns=["x", "y", "yaw"])
+"""
+
+
+@pytest.fixture
+def ball(tmp_path: Path) -> Path:
+    (tmp_path / "ball.py").write_text(BALL)
+    return tmp_path / "ball.py"
+
+
+def policy_of(names: list[str]) -> hilp.FoundationPolicy:
+    rng = np.random.default_rng(0)
+    log = {name: rng.uniform(-1, 1, 90) for name in [*names, "u"]} | {"run": np.arange(90) // 30}
+    data = hilp.load(log, columns={"observations": names, "actions": ["u"], "episode_ids": "run"})
+    config = hilp.HILP(dim=2, hidden=(4,), actor_hidden=(4,), batch=8)
+    return hilp.pretrain(config, data, steps=1, bank=50, quiet=True)
+
+
+def test_the_time_limit_of_any_wrapper_counts(ball: Path) -> None:
+    assert hilp.make_task(f"{ball}:limited").max_steps == 7
+
+
+def test_what_episodes_that_end_before_the_limit_leave_can_be_drawn_again(ball: Path, tmp_path: Path) -> None:
+    """They end after 7 steps, and the task says 50: no file may hold lengths that its observations do not have."""
+    policy = policy_of(["x", "y", "yaw"])
+    found = evaluate.evaluate_with_rollouts(policy, hilp.make_task(f"{ball}:short"), plan=0, episodes=3)
+    assert found[0][0]["lengths"] == [7, 7, 7]
+    trajectories.save(tmp_path / "kept", found)
+    (kept,) = trajectories.read(tmp_path / "kept")
+    assert kept.rollout.observations.shape == (8, 3, 3)
+
+
+def test_columns_of_a_plain_environment_have_names(ball: Path) -> None:
+    """Those that the task gives them, or those of the log that the policy is of."""
+    assert dict(hilp.make_task(f"{ball}:named").columns) == {"x": 0, "y": 1, "yaw": 2}
+    policy = policy_of(["east", "north", "yaw"])
+    world = setup.acting_task(policy, hilp.make_task(f"{ball}:short"))
+    assert dict(world.columns) == {"east": 0, "north": 1, "yaw": 2}
+    found = setup.find_goal("north=0.5", policy, world, goal_dims=[1])
+    assert found.observation[1] == 0.5 and np.isfinite(found.observation).all()
+    with pytest.raises(HilpError, match=r"also needs east, yaw \(or say that they do not matter: --goal-dims north\)"):
+        setup.find_goal("north=0.5", policy, world)
+
+
+@pytest.mark.parametrize("columns", [["x", "y"], ["x", "x", "y"], "xyz", 3, ["x", "", "y"], [1, 2, 3]])
+def test_names_that_are_no_columns_are_refused(columns: Any, ball: Path) -> None:
+    from hilp import plugins
+
+    with pytest.raises(HilpError, match="columns of limited are 3 names, each once"):
+        plugins.from_file(f"{ball}:short")(columns=columns)
+
+
+def test_a_file_of_code_without_a_name_is_no_map(ball: Path, refused: Any) -> None:
+    told = refused("data", "collect", "--task", ball, "--out", "never")
+    assert f"name the function or class in it that makes the task, {ball}:make" in told
+
+
+def test_workers_of_a_vector_environment_are_not_ignored_silently(capsys: pytest.CaptureFixture[str]) -> None:
+    task = hilp.gym_task(lambda num_envs=1: gymnasium.make_vec("CartPole-v1", num_envs=num_envs))
+    with task.with_processes(2):
+        assert "hilp: workers change nothing: " in capsys.readouterr().err

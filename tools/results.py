@@ -282,6 +282,19 @@ def bodies() -> Table:
     return [["policy", "velocities held", "falls", "places reached, plan 0", "places reached, plan auto"], *lines]
 
 
+def goal_dims() -> Table:
+    """The goals of one policy as a task gives them, and by the columns that are its place alone."""
+
+    def show(own: list[Row]) -> list[str]:
+        falls, episodes = (sum(row[key] for row in own) for key in ("falls", "episodes"))
+        steps = np.mean([row["mean_length_of_successes"] for row in own])
+        return [spread([100 * row["score"] for row in own]), f"{steps:.0f}", f"{falls} of {episodes}"]
+
+    name = lambda row: f"{plan(row)}{', --goal-dims x,y' if 'goal_dims' in row['spec'] else ''}"  # noqa: E731
+    lines = [[what, *show(own)] for what, own in grouped(kept("goal-dims"), name).items()]
+    return [["goals", "100 x success", "steps of successes", "falls"], *sorted(lines)]
+
+
 def seeded(row: Row) -> str:
     return f"{row['method']}, seed {row['train_seed']}"
 
@@ -388,6 +401,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "walker from pixels": lambda: rewards("zero-shot-walker-pixels", pixels=True),
     "hierarchies": hierarchies,
     "bodies": bodies,
+    "goal dims": goal_dims,
     "door": door,
     "gymnasium": gymnasium,
     "rooms": rooms,

@@ -316,6 +316,8 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
             value = ", ".join(value)
         elif isinstance(value, list):
             value = " ".join(f"{number:.3g}" for number in value)
+        elif isinstance(value, float):
+            value = float(f"{value:.4g}")
         if value != "":
             print(f"{name}: {printable(str(value))}")
 

@@ -82,8 +82,6 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
 def check(flags: Evaluate) -> None:
     """Raise where flags do not go together, before anything is read."""
     plans = flags.plans
-    if plans == [] and not flags.rewards:
-        raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
     changed = [name for name in ("goal", "data") if getattr(flags, name) is not None] + flags.given_options()
     changed += ["plan"] if plans else []
     if flags.load is not None and changed:

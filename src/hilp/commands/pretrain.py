@@ -111,7 +111,10 @@ class Pretrain(TrainFlags):
             presets.preset(self.method, self.preset)  # a wrong name is an error before data is read
         world = None if self.eval_task is None else tasks.make(self.eval_task)
         more: dict[str, Any] = {"stride": self.stride, "stride_actions": self.stride_actions, "task": self.task}
-        data = common.load_data(self.data, self, self.verify, **more)
+        if self.resume:
+            data = common.read_as_trained(self.out, self.data, self, verify=self.verify, **more)
+        else:
+            data = common.load_data(self.data, self, self.verify, **more)
         flags = self
         if self.angles is None and (turned := auto_config.seen_usually(data, say)) is not data:
             data, flags = turned, replace(self, angles=checks.AUTO)
@@ -120,7 +123,8 @@ class Pretrain(TrainFlags):
         for line in [] if self.json else told:
             say(line)  # first: what follows is about this method
         preset = presets.preset(method, self.preset, data.task)
-        config = methods.configure(preset.config, common.config_values(self.set))
+        config = auto_config.config_begun(preset.config, begun)
+        config = methods.configure(config, common.config_values(self.set))
         options = train_options(self, preset, config, data)
         if methods.columns(config):
             data = setup.label(data, self.reward, self.shift, self.ends)
@@ -170,9 +174,10 @@ def more_minutes(flags: Pretrain, data: Dataset, done: int) -> str | None:
     usual = auto_config.updates(preset, methods.configure(preset.config, common.config_values(flags.set)), data)
     if done >= SHORT * usual:
         return None
+    longer = flags.minutes * math.ceil(usual / done)
     return (
-        f"- {flags.minutes:g} minutes were enough for {done:,} updates, {done / usual:.0%} of the {usual:,} that this "
-        f"data takes without --minutes: go on with --resume --minutes {flags.minutes * math.ceil(usual / done):g}"
+        f"- {flags.minutes:g} minutes were enough for {counted(done, 'update')}, {done / usual:.0%} of the {usual:,} "
+        f"that this data takes without --minutes: go on with --resume --minutes {longer:g}"
     )
 
 
@@ -181,7 +186,8 @@ def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Da
 
     Of data that no task can measure a policy on, some episodes are held out.
     """
-    begun = as_begun(flags) if flags.resume else {}
+    found = checkpoints.read_run(Path(flags.out)) if flags.resume else {}
+    begun = auto_config.as_begun(found, flags.steps, flags.minutes)
     steps = begun.get("steps", flags.steps)
     if steps is None:
         most = auto_config.MOST_TIMED * preset.steps
@@ -202,18 +208,6 @@ def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Da
         command=common.command(),
         **flags.run_options(),
     )
-
-
-def as_begun(flags: Pretrain) -> dict[str, Any]:
-    """Steps, minutes and validation that a run was begun with, as far as it says so and the flags do not."""
-    found = checkpoints.read_run(Path(flags.out))
-    begun = {"validation": found["validation"]} if isinstance(found.get("validation"), float) else {}
-    if flags.steps is None and isinstance(found.get("steps"), int):
-        begun["steps"] = found["steps"]
-    until = found.get("until")
-    if flags.steps is None and flags.minutes is None and isinstance(until, dict):
-        begun |= {"minutes": until.get("minutes")} | ({"steps": "auto"} if until.get("converged") else {})
-    return begun
 
 
 def measure(
@@ -260,13 +254,7 @@ def prompt_command(out: str, data: Dataset, policy: FoundationPolicy) -> str | N
     if policy.spec.parts:
         if not len(policy.bank):
             return None
-        if policy.has_rule("project"):
-            return f"hilp prompt {out} --skill random"
-        for name, shape, kind in policy.spec.parts:  # its prompts are goals: that of a reward
-            part = policy.bank.next_observations[name]
-            if kind != "uint8" and len(shape) == 1 and name.isidentifier() and part[:, 0].min() < part[:, 0].max():
-                return f"hilp prompt {out} --reward '{name}[0]'"
-        return None
+        return f"hilp prompt {out} {'--skill random' if policy.has_rule('project') else '--goal row:0'}"
     first = ",".join(f"{number:g}" for number in data.observations[0])
     start = "" if len(policy.bank) else f" --start={first}"
     return f"hilp prompt {out} {'--skill random' if policy.has_rule('project') else f'--goal={first}'}{start}"

@@ -103,6 +103,8 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
         setup.find_goal(flags.goal, policy, world)  # says what to give instead
     if world is None:
         check_without_task(flags, policy)
+    elif flags.start:
+        world.episodes(np.random.default_rng(flags.seed), 1, start=common.numbers(flags.start, "--start"))
 
 
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
@@ -118,6 +120,8 @@ def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     names = some(part_names(policy))
     if names and flags.start is not None:
         raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
+    if flags.start:
+        policy.check(common.numbers(flags.start, "--start"), "start")
     if not flags.start and not len(policy.bank):
         instead = "act in Python" if names else "name an observation to act at with --start"
         raise HilpError(f"this policy keeps no states (--bank 0): {instead}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Serve(Asking):
     was saved in the run's folder. The flags of `hilp prompt` say what those do that send none.
     """
 
-    first: ClassVar = ("host", "port", "token", *Asking.kinds, "plan", "task", "seed")
+    first: ClassVar = ("host", "port", "token", *Asking.kinds[:5], "plan", "task", "seed")
     example: ClassVar = "hilp serve runs/robot --goal x=2.5,y=1"
 
     host: str = "127.0.0.1"
@@ -44,6 +45,8 @@ class Serve(Asking):
         if self.host not in LOCAL and self.token is None:
             say(f"whoever reaches {self.host} can use this policy: --token FILE lets in those who know a token")
         asyncio.run(until_ended(found, self.opened))
+        if found.making:  # the end of Python would wait for it
+            os._exit(0)
 
     def prepared(self) -> "server.PolicyServer":
         """What the flags say, before it listens."""

@@ -189,7 +189,7 @@ def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
 
 def _angles(value: Angles | None) -> AngleChoice:
     if value is None or (isinstance(value, str) and value in (AUTO, NONE)):
-        return value if value == AUTO else None
+        return {} if value == NONE else value  # said, so nothing is chosen later
     named = dict(value) if isinstance(value, Mapping) else {str(column): None for column in _listed(value)}
     found: dict[str, float | None] = {}
     for column, period in named.items():
@@ -280,6 +280,8 @@ def time_gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np
 def _transformed(source: Source, repairs: Repairs) -> Source:
     """The source with a transform that leaves out columns and turns angles, in addition to the one that it has."""
     if not isinstance(source.observation, Kind) or len(source.observation.shape) != 1:
+        if not (repairs.angles or repairs.drop):
+            return source
         raise HilpError(f"{source.name}: angles and drop are for observations that are one vector, not named parts")
     width = source.observation_dim
     labels = names_of(source.observation_parts, width)

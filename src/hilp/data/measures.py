@@ -16,6 +16,7 @@ from hilp.data.transforms import Parts
 
 MOST_COLUMNS = 512  # that are measured and reported one by one; images have more
 MOST_CHANGE = 50.0  # a column's share in a step size, in units of its usual change
+BOUNCE = 3.0  # usual changes of a size, up to which a number that turned its sign has bounced
 TYPICAL, UPPER = 10.0, 3.0  # a jump exceeds this many medians, and this many 95th percentiles, of the step sizes
 PERIODS = (2.0 * math.pi, 360.0)
 SMALL, WHOLE = 0.25, 1.01  # shares of a period: of a step, and of a wrap or the range at most
@@ -196,7 +197,7 @@ class StepSizes:
     """The size of the step from each row to the next, from blocks of rows in order.
 
     It is the mean over columns of |change| / (the column's usual |change|), each at most MOST_CHANGE, so that one
-    sensor's spike is no jump, but a reset, which moves everything, is.
+    sensor's spike is no jump, but a reset, which moves everything, is. A bounce is no jump: it turns signs alone.
     """
 
     def __init__(self) -> None:
@@ -210,7 +211,7 @@ class StepSizes:
             rows = np.concatenate([self._before, rows])
         self._before = rows[-1:].copy()
         with np.errstate(invalid="ignore", over="ignore"):
-            change = np.abs(np.diff(rows, axis=0))
+            change, turned = np.abs(np.diff(rows, axis=0)), np.abs(np.diff(np.abs(rows), axis=0))
             change[~np.isfinite(change)] = 0.0
             if self._usual is None and change.any():
                 self._usual = np.median(change, axis=0)
@@ -218,6 +219,7 @@ class StepSizes:
             if self._usual is None or not moving.any():  # nothing moves by itself, so nothing tells a jump apart
                 self._sizes.append(np.zeros(len(change), np.float32))
                 return
+            change = np.where(turned <= BOUNCE * self._usual, turned, change)
             relative = np.minimum(change[:, moving] / self._usual[moving], MOST_CHANGE)
         self._sizes.append(relative.mean(axis=1, dtype=np.float32))
 

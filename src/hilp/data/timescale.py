@@ -304,7 +304,7 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
     rows = np.concatenate(firsts)
     take = lambda column: np.asarray(column[rows])  # noqa: E731
     lost = data.episodes - len(kept)
-    note = f"every {stride}th row, commands {'averaged' if commands == 'mean' else 'added up'} in between"
+    note = f"one row in {stride}, commands {'averaged' if commands == 'mean' else 'added up'} in between"
     note += f"; {lost} episodes are shorter than that and left out" if lost else ""
     return replace(
         data,

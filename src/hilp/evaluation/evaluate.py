@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -143,7 +144,7 @@ def default_plans(policy: FoundationPolicy) -> list[int | str]:
 
 
 def _listed(what: str, value: Any) -> list[Any]:
-    if isinstance(value, int | str | Spec) or callable(value):
+    if isinstance(value, Integral | str | Spec) or callable(value):
         return [value]
     try:
         return list(value)
@@ -158,8 +159,6 @@ def _chosen(policy: FoundationPolicy, world: tasks.Task, prompts: Any, plan: Any
     for one in chosen:
         if not isinstance(one, Spec) and not (callable(one) and hasattr(one, "kind")):
             raise HilpError(f"prompts are specs such as Goal(plan='auto') or prompts of this policy, not {one!r:.60}")
-    if not chosen:
-        raise HilpError("nothing to evaluate: give at least one prompt, plan or reward")
     if prompts is not None and rewards and all(isinstance(one, Goal | Reward) for one in chosen):
         raise HilpError("rewards score prompts of other kinds, and there is none: add Reward(...) to the prompts")
     return chosen
@@ -187,6 +186,8 @@ def _jobs(
             reward_function(world, name)  # says which there are
         made = None if isinstance(one, Reward) else make_prompt(policy, one, world, data, seed)
         found += [(one, made, name) for name in scored_by]
+    if not found:
+        raise HilpError("nothing to evaluate: give at least one prompt, plan or reward")
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hilp.errors import counted
-from hilp.evaluation import stats
+from hilp.evaluation import held_out, stats
 from hilp.evaluation.rows import CERTIFICATES, Row
 from hilp.training.loop import MOVING
 
@@ -105,11 +105,13 @@ def _estimate_words(plans: Sequence[Numbers]) -> list[str]:
         ]
     if not any(plan.get("reached_any", True) for plan in plans):
         return [f"No goal is reached in {world}; goals are seldom hit so exactly, so it says little of the policy."]
-    default = ", the default" if first["advised_plan"] == "auto" else ""
+    advised, usual = first["advised_plan"], held_out.usual_plan([plan["plan"] for plan in plans])
+    sooner = "no other arrives sooner" if advised == usual else f"it arrives sooner than plan {usual}"
+    default = ", the default" if advised == "auto" else ""
     return [
         f"The estimated success is that of {world}: it tells plans apart better than it tells how good they are, and "
         "knows nothing of what the data never tried.",
-        f"Of the plans, it advises plan {first['advised_plan']}{default}: no other arrives sooner by more than chance.",
+        f"Of the plans, it advises plan {advised}{default}: {sooner} by more than chance.",
     ]
 
 

@@ -216,9 +216,13 @@ class Neighbours:
 def advised(plans: Sequence[Numbers]) -> int | str:
     """The usual plan, unless others arrive clearly sooner: then the quickest; failures count as long ways."""
     by_name = {plan["plan"]: plan for plan in plans}
-    usual = next((by_name[plan] for plan in USUAL if plan in by_name), plans[0])
+    usual = by_name[usual_plan(list(by_name))]
     better = [plan for plan in plans if _clearly_sooner(plan["lengths"], usual["lengths"])]
     return min(better, key=lambda plan: plan["estimated_steps"], default=usual)["plan"]
+
+
+def usual_plan(plans: Sequence[int | str]) -> int | str:
+    return next((plan for plan in USUAL if plan in plans), plans[0])
 
 
 def _clearly_sooner(lengths: Sequence[int], others: Sequence[int]) -> bool:

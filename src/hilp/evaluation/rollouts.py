@@ -83,6 +83,7 @@ def roll(running: tasks.Episodes, act: Act, most: int, columns: Iterable[str] = 
             lengths[now] = step + 1
             reached |= now
     found = {name: np.stack(column) for name, column in extras.items() if column}
+    lengths = np.minimum(lengths, len(path) - 1)  # where all were over before the limit
     return Rollout(np.stack(path), lengths, goals, reached, actions, living, found)
 
 

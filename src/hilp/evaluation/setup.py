@@ -101,12 +101,11 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
         fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts
         world = rendering.for_data(world, data) if fits else None
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts), *data.extras]
-    function = named_reward(reward, names, world) or _formula(data, spec, reward)
+    angles = reward_prompts.angles_of(data.transform)
+    function = named_reward(reward, names, world) or reward_prompts.formula(
+        spec, data.observation_parts, reward, angles
+    )
     return rewards.label(data, function, **reward_shift(world, reward, shift, ends))
-
-
-def _formula(data: Dataset, spec: Spec, text: str) -> RewardFunction:
-    return reward_prompts.formula(spec, data.observation_parts, text, reward_prompts.angles_of(data.transform))
 
 
 def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
@@ -144,7 +143,7 @@ def acting_task(policy: FoundationPolicy, task: str | tasks.Task) -> Any:
     return world
 
 
-def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
+def task_for_policy(policy: FoundationPolicy, world: Any) -> Any:
     """The task as a policy acts in it, where the task has forms of its own for that.
 
     Tasks act in [-1, 1], logs of a robot may be in the robot's own units; and goals may look like states of the
@@ -154,6 +153,9 @@ def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
         world = world.for_states(policy.bank.observations)
     if not hasattr(world, "with_own_units"):
         return world
+    names = [name for name, _ in policy.observation_parts]
+    if len(world.observation_parts) == 1 < len(names) == world.observation_dim:  # those of a log
+        world = world.with_columns(names)
     preparation = policy.preparation
     beyond = (np.abs(preparation.action_center) + preparation.action_half_range > 1 + 1e-3).any()
     return world.with_own_units(True) if beyond else world
@@ -296,14 +298,14 @@ def _by_columns(
     """A goal of which some columns are given: the others as the task says, or any that networks do not see."""
     columns, owner = _columns_of(policy, world)
     values = _column_values(text, columns, owner)
-    if world is None:  # columns that networks do not see may be any
-        goal = np.array(policy.bank.observations[0], np.float32)
+    if world is not None and hasattr(world, "goal_base"):
+        goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
+    elif policy.spec.parts:
+        raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
+    else:  # columns that networks do not see may be any
+        goal = np.resize(policy.bank.observations[:1], len(columns))  # without a bank zeros
         transform = policy.preparation.transform
         goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
-    elif hasattr(world, "goal_base"):
-        goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
-    else:
-        raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
     for name, number in values.items():
         goal[columns[name]] = number
     missing = [name for name, column in columns.items() if np.isnan(goal[column])]

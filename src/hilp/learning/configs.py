@@ -72,6 +72,8 @@ class BaseConfig:
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
         check(self)
         shares = {name: getattr(self, name) for name, (_, notes) in _kinds(type(self)).items() if ONE_WHOLE in notes}
         if sum(shares.values()) > 1.0:
@@ -148,6 +150,12 @@ def _kinds(config: type) -> dict[str, Kind]:
     return {name: (plain[name], getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
 
 
+def _plain(value: Any) -> Any:
+    """A value without numpy's types, which JSON does not have; programs are kept by config, so lists are tuples."""
+    value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
 def check(config: Any) -> None:
     """Raise where a value of a config makes no sense."""
     for name, kind in _kinds(type(config)).items():
@@ -165,7 +173,7 @@ def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:
             raise HilpError(f"config key '{name}' must be {rule}, not {value}")
     for number in value if isinstance(value, tuple | list) else (value,):
         if isinstance(number, int) and abs(number) > LARGEST:
-            raise HilpError(f"config key '{name}' is too large: {number:.3g}")
+            raise HilpError(f"config key '{name}' must be at most {LARGEST:,}")
     if typing.get_origin(kind) is Literal:
         _parse(name, value, kind)
 

@@ -211,8 +211,8 @@ class Agent:
                 "make it again with this policy"
             )
 
-    def check(self, observation: Any) -> Batch:
-        """One observation or several, in whatever shape a user has them, as a checked batch; one stays what it is."""
+    def check(self, observation: Any, what: str = "observation") -> Batch:
+        """One observation (or what else it is) or several, in whatever shape, as a checked batch; one stays one."""
         if isinstance(observation, Batch):
             return observation
         if self.spec.parts:
@@ -223,14 +223,12 @@ class Agent:
             named = _check_parts(observation, [(name, shape, "float32") for name, shape in self.observation_parts])
             flat = [part.reshape(len(named), -1) for part in named.tree.values()]
             return Batch(np.concatenate(flat, axis=1), named.single)
-        array = numbers(observation, "an observation", np.float32)
+        array = numbers(observation, f"the {what}", np.float32)
         dim = self.spec.observation_dim
         if array.ndim not in (1, 2) or array.shape[-1] != dim:
-            raise HilpError(
-                f"this policy takes observations of {dim} numbers (or batches [n, {dim}]), not {array.shape}"
-            )
+            raise HilpError(f"this policy takes {what}s of {dim} numbers (or batches [n, {dim}]), not {array.shape}")
         if not np.isfinite(array).all():
-            raise HilpError("the observation holds a NaN or an infinity")
+            raise HilpError(f"the {what} holds a NaN or an infinity")
         return Batch(array[None], True) if array.ndim == 1 else Batch(array, False)
 
     def encode(self, observation: Any) -> np.ndarray:

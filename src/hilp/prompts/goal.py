@@ -180,7 +180,7 @@ def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> Goal
     if options.plan == "auto" and not _can_plan(policy, options):
         options = replace(options, plan=0)
     require(policy, options)
-    goals = policy.check(goal)
+    goals = policy.check(goal, "goal")
     if options.goal_dims is not None and not matched:
         goals = Batch(match(policy, goals.tree, options.goal_dims), goals.single)
     policy.data_range.warn("goal", goals.tree)

@@ -67,7 +67,7 @@ class PolicyServer:
     ) -> None:
         self.policy, self.home, self.world, self.host, self.port, self.token = policy, home, world, host, port, token
         self.prompt = policy.skill() if prompt is None and policy.skill_dim == 0 else prompt
-        self.robots = 0
+        self.robots = self.making = 0
         self._batcher = Batcher(policy)
         # One thread makes all prompts, so that nobody waits for them to act, and simulators stay in one thread.
         self._maker = ThreadPoolExecutor(1, "hilp-prompts", rendering.keep_screens)
@@ -92,7 +92,7 @@ class PolicyServer:
                 await server.wait_closed()
         finally:
             self._batcher.close()
-            self._maker.shutdown(cancel_futures=True)
+            self._maker.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:
         self._batcher.start()
@@ -205,7 +205,11 @@ class PolicyServer:
 
     def _asked_for(self, text: str) -> Prompt:
         """A spec is made once; a file is read anew, because another may have taken its place."""
-        return self._made(text) if text.lstrip().startswith("{") else self._make(text)
+        self.making += 1
+        try:
+            return self._made(text) if text.lstrip().startswith("{") else self._make(text)
+        finally:
+            self.making -= 1
 
     def _make(self, text: str) -> Prompt:
         found: Prompt

@@ -75,6 +75,8 @@ def make(name: str) -> Any:
         return family.make(name)
     if name in _single():
         return gym.task_from(plugins.load(_single()[name]), name)
+    if name.endswith(".py"):
+        raise HilpError(f"{name} is a file of code: name the function or class in it that makes the task, {name}:make")
     raise HilpError(f"unknown task '{name}': {nearest(name, names())}")
 
 

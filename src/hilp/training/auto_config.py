@@ -4,6 +4,7 @@ Numbers of the user always win. What was chosen is written down as numbers, so a
 were trained with, and a run that is resumed goes on with what it began with.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from hilp import presets, trees
 from hilp.data import checks, gait, measures, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, say
-from hilp.learning import configs
+from hilp.learning import configs, methods
 from hilp.learning.configs import AUTO
 from hilp.presets import Preset
 
@@ -109,6 +110,25 @@ def method_named(name: str, size: str, data: Dataset, before: Mapping[str, Any],
     if line is not None:
         tell(line)
     return method
+
+
+def config_begun(config: Any, before: Mapping[str, Any]) -> Any:
+    """The config that a run of the same method began with, or of a new run this one."""
+    if not isinstance(before.get("config"), Mapping) or before.get("method") != methods.name_of(config):
+        return config
+    chosen = {field.name for field in dataclasses.fields(config)}.difference(configs.to_fit(config))  # see `resolve`
+    return configs.changed(config, configs.known(config, before["config"], chosen))
+
+
+def as_begun(before: Mapping[str, Any], steps: Any, minutes: Any) -> dict[str, Any]:
+    """Validation of a run that is resumed, and where neither is given its steps and minutes, as far as it says so."""
+    begun = {"validation": before["validation"]} if isinstance(before.get("validation"), float) else {}
+    if steps is None and isinstance(before.get("steps"), int):
+        begun["steps"] = before["steps"]
+    until = before.get("until")
+    if steps is None and minutes is None and isinstance(until, Mapping):
+        begun |= {"minutes": until.get("minutes")} | ({"steps": AUTO} if until.get("converged") else {})
+    return begun
 
 
 def held_out_share(data: Dataset) -> float:

@@ -5,8 +5,12 @@ Sums over a batch are then taken in another order: results are those of one devi
 devices is part of a run's identity.
 """
 
+import contextlib
+import os
 import re
+import sys
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hilp.errors import HilpError, counted, some
+from hilp.errors import HilpError, counted, reason, say, some
 from hilp.storage import told
 
 ROWS = "rows"  # the axis of a mesh: rows of a batch
@@ -93,6 +97,20 @@ def join(coordinator: str | None, processes: int | None, process: int | None, de
     # first one, and longer afterwards.
     _gathered(0)
     return jax.device_count() if devices is None else devices
+
+
+@contextlib.contextmanager
+def while_all_live() -> Iterator[None]:
+    """One line where another process has died, and the end: JAX would wait for it, and then abort with a dump."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        say(f"error: another process of this training has ended ({reason(error)}): start all again with --resume")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(2)
 
 
 def _require_address(coordinator: str | None, processes: int | None, process: int | None) -> None:

@@ -74,7 +74,7 @@ def pretrain(
             f"phi_steps (--set phi_steps={max(1, options.updates // 3)})"
         )
     session = Session(run)
-    with session.writer.locked():
+    with session.writer.locked(), distributed.while_all_live():
         state, steps = session.train()
         policies = session.policies(state, steps)
         session.save(policies)
@@ -91,13 +91,12 @@ def _by_name(name: str, data: Dataset, keywords: dict[str, Any]) -> tuple[Any, D
     given = TrainOptions(**{"steps": 1, **keywords})  # checked first
     before = read_run(given.folder) if given.resume and given.folder is not None else {}
     preset, data, found = auto_config.usual(name, data, given.minutes, before, given.quiet)
-    return preset.config, data, found | keywords
+    begun = auto_config.as_begun(before, keywords.get("steps"), given.minutes)
+    return auto_config.config_begun(preset.config, before), data, found | begun | keywords
 
 
 def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
     """A run of a config on data: both are checked, and open values of the config are chosen by the data."""
-    lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
-    config = dataclasses.replace(config, **lists)  # compiled programs are kept by config, which must not change
     require_own_process()
     require_dataset(data)
     checks.require_trainable(data)

@@ -149,7 +149,7 @@ class _CsvFile:
         for row in reader:
             at, before = before + 1, reader.line_num
             if row and len(row) != many:
-                raise HilpError(f"{self.path}, line {at}: there are {len(row)} fields, but line 1 names {many}")
+                raise HilpError(f"{self.path}, line {at}: {counted(len(row), 'field')}, but line 1 names {many}")
             if row:
                 yield at, row
 

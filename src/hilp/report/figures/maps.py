@@ -154,7 +154,8 @@ def _draw_trials(ax: Axes, task: Task, trials: Trials) -> tuple[int, int]:
 
 def _draw_lines(ax: Axes, lines: Sequence[np.ndarray] | np.ndarray, **options: Any) -> LineCollection:
     drawn = LineCollection(list(lines), cmap=style.DISTANCE_MAP, zorder=3, capstyle="round", **options)
-    ax.add_collection(drawn, autolim=False)
+    ax.add_collection(drawn, autolim=ax.get_autoscale_on())  # not on plans, which have limits of their own
+    ax.autoscale_view()
     return drawn
 
 

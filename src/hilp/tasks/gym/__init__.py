@@ -18,16 +18,17 @@ from typing import Any, Self
 import numpy as np
 
 from hilp import plugins
-from hilp.errors import HilpError, is_one_of, reason, require_count
+from hilp.errors import HilpError, is_one_of, reason, require_count, say
 from hilp.tasks.base import Axes, BaseEpisodes, Given, Task, changed, column_names, require_observation
 from hilp.tasks.gym.stepping import FLAGS, Here, Simulator, set_goal
 
 PREFIX = "gym:"
 OWN_REWARD = "own"  # the name of the environment's own reward
 STEPS = 1000  # of an episode, where neither the environment nor the caller has a limit
+TIME_LIMIT = "_max_episode_steps"  # of gymnasium.wrappers.TimeLimit, whatever lies around it
 PROBES, PROBE_STEPS = 3, 4  # episodes and steps that show which columns of observations are goals
 NEIGHBOURS = 16  # states of the data around a goal; it looks like the most usual one
-NOT_TYPED = {"env", "goal", "reward", "success", "place", "name"}  # what `gym_task` takes and no name can hold
+NOT_TYPED = {"env", "goal", "reward", "success", "place", "columns", "name"}  # no name can hold what these take
 Reward = Callable[..., np.ndarray]
 
 
@@ -56,6 +57,7 @@ def gym_task(
     max_steps: int | None = None,
     name: str | None = None,
     place: Sequence[int] = (),
+    columns: Sequence[str] = (),
     actions: str = "unit",
     env_values: Mapping[str, Any] = MappingProxyType({}),
     **values: Any,
@@ -70,10 +72,10 @@ def gym_task(
     goal: a goal observation, or a function of a generator that draws one. success: a function of observations and goals
     [n, obs] that says which are reached. reward: a function of (s, a, s'), or several by name; without one, the
     environment's own reward is the reward "own", for data that `hilp.collect` made. max_steps: length of an episode
-    (default: the environment's limit). place: two columns of the observation to draw. actions: "unit" where policies
-    act in [-1, 1], as on data that hilp collected, or "own" where they act in the environment's own units, as on logs
-    of it. values: for the environment's constructor; those that are called as something here go into env_values,
-    `gym_task("My-v0", env_values={"place": "lab"})`.
+    (default: the environment's limit). place: two columns of the observation to draw. columns: names of all of them.
+    actions: "unit" where policies act in [-1, 1], as on data that hilp collected, or "own" where they act in the
+    environment's own units, as on logs of it. values: for the environment's constructor; those that are called as
+    something here go into env_values, `gym_task("My-v0", env_values={"place": "lab"})`.
     """
     from hilp.tasks.gym import environments
 
@@ -85,11 +87,10 @@ def gym_task(
     known = None if identity is None else PREFIX + identity
     of_class = getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
     options = (goal, reward, success, max_steps, place or None)
-    changed = actions == "own" or any(value is not None for value in options)
+    changed = actions == "own" or bool(columns) or any(value is not None for value in options)
     found = GymTask(maker, name or known or of_class, *options)
-    found.task, found.own_units = None if changed else known, actions == "own"
-    found.is_named = name is not None
-    return found
+    found.task, found.own_units, found.is_named = None if changed else known, actions == "own", name is not None
+    return found.with_columns(columns) if columns else found
 
 
 def make(name: str) -> Any:
@@ -129,9 +130,8 @@ def task_from(made: Any, name: str) -> Any:
         raise HilpError(f"{name} gives a {type(found).__name__}: it must give a Gymnasium environment or a task")
     if isinstance(found, GymTask):
         found.task = name
-        found.name = (
-            found.name if found.is_named else Path(name).name
-        )  # else a table would be called "env" or "<lambda>"
+        if not found.is_named:  # else a table would be called "env" or "<lambda>"
+            found.name = Path(name).name
     return found
 
 
@@ -165,7 +165,7 @@ class GymTask(Task):
         goal_env = self.goal_dim > 0
         self.has_goals = goal_env or goal is not None
         self._require_goals_and_success(goal_env, told)
-        limit = getattr(env.spec, "max_episode_steps", None)
+        limit = env.get_wrapper_attr(TIME_LIMIT) if env.has_wrapper_attr(TIME_LIMIT) else None
         self.max_steps = require_count("max_steps", limit or STEPS if max_steps is None else max_steps)
         self.fps = float(min(max(env.metadata.get("render_fps") or 30, 1), 100))
         self._place = self._columns_to_draw(place)
@@ -285,8 +285,18 @@ class GymTask(Task):
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
         return changed(self, own_units=own)
 
+    def with_columns(self, names: Sequence[str]) -> Self:
+        """The same task with a name for each column of its observations."""
+        known = [name for name in names if isinstance(name, str) and name] if isinstance(names, list | tuple) else []
+        if not len({*known}) == len(known) == self.observation_dim:
+            raise HilpError(f"columns of {self.name} are {self.observation_dim} names, each once, not {names!r:.60}")
+        parts = tuple((name, (1,)) for name in known)
+        return changed(self, observation_parts=parts, columns=column_names(parts))
+
     def with_processes(self, count: int) -> AbstractContextManager[Self]:
         """The same task with environments in so many other processes; a vector environment has its own ways."""
+        if self.together:
+            say(f"workers change nothing: {self.name} is a vector environment, which steps its episodes itself")
         from hilp.tasks import processes
         from hilp.tasks.gym.environments import loader
 
@@ -335,7 +345,7 @@ class GymTask(Task):
         return np.array([float(env.unwrapped.compute_reward(*pair, {})) for pair in pairs])
 
     def draw(self, ax: Axes) -> None:
-        names = [f"{name}[{i}]" for name, (size,) in self.observation_parts for i in range(size)]
+        names = [*self.columns]
         ax.set(xlabel=names[self._place[0]], ylabel=names[self._place[1]])
 
     def place(self, observations: np.ndarray) -> np.ndarray:
@@ -346,9 +356,7 @@ class GymTask(Task):
         if physics is None or not len(physics):
             raise HilpError(f"there is no step of {self.name} to film")
         if self.together:
-            raise HilpError(
-                f"{self.name} is a vector environment, which is not filmed: name one that makes single ones"
-            )
+            raise HilpError(f"{self.name} is a vector environment, which is not filmed: name one of single ones")
         env = self._maker(render_mode="rgb_array")
         try:
             with warnings.catch_warnings():

@@ -246,7 +246,8 @@ class Maze(Grid):
         xy = np.asarray(xy, np.float64)
         if xy.shape != (2,) or not self.valid(xy[None])[0]:
             raise HilpError(
-                f"the {name} {xy.tolist()} is not a free position x,y of {self.name}: it is off the map or in a wall"
+                f"the {name} {xy.tolist()!s:.60} is not a free position x,y of {self.name}: it is off the map or in a "
+                "wall"
             )
         return xy
 

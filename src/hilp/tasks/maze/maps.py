@@ -114,7 +114,7 @@ def read_map(path: str) -> tuple[str, str]:
 
 def looks_like_map(text: str) -> bool:
     """Whether a task is given as a map or as the path of one, rather than by name."""
-    return "\n" in text or os.path.isfile(text)
+    return "\n" in text or (os.path.isfile(text) and not text.endswith(".py"))
 
 
 def parse_cells(text: str) -> np.ndarray:
