@@ -104,3 +104,12 @@ def test_diagnosis_says_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) ->
     assert explain.explain_listening(found["listening"]) in capsys.readouterr().out
     assert "hardly listens" in explain.explain_listening(0.1)
     assert "the actor listens" in explain.explain_listening(0.9)
+
+
+def test_rows_say_it() -> None:
+    """Of policies that take prompts; of a policy of one task there is nothing to say."""
+    from hilp.evaluation.evaluate import describe
+
+    policy = untrained("gc-bc")
+    assert describe(policy, "t", 0, None)["listening"] == listening(policy)
+    assert "listening" not in describe(untrained("iql"), "t", 0, None)

@@ -313,6 +313,26 @@ def door() -> Table:
     return [["method", "100 x success", "seeds", "actions at once", "core-minutes"], *lines]
 
 
+def door_trials() -> Table:
+    """Settings that were tried on other resets than the table's, and how far each actor listens."""
+
+    def show(own: list[Row]) -> list[str]:
+        each = ", ".join(f"{100 * row['success']:.0f}" for row in own)
+        return [spread([100 * row["success"] for row in own]), each, spread([row["listening"] for row in own], 2)]
+
+    lines = grouped(kept("adroit-door-trials"), lambda row: f"{row['method']} {' '.join(row['set'])}".strip()).items()
+    return [["method", "100 x success", "seeds", "listens"], *([name, *show(own)] for name, own in lines)]
+
+
+def listening() -> Table:
+    """Whether actors listen: the spread of actions over skills against that of the data, the mean over policies."""
+    door = [{**row, "data": "Adroit door"} for row in kept("adroit-door-trials") if not row["set"]]
+    evaluated = [row for row in kept("listening") if row["plan"] == 0]
+    rows = grouped([*evaluated, *door], lambda row: (row["data"], row["method"])).items()
+    lines = [[*name, f"{np.mean([row['listening'] for row in own]):.2f}", str(len(own))] for name, own in rows]
+    return [["data", "method", "listens", "policies"], *lines]
+
+
 def gymnasium() -> Table:
     def show(row: Row) -> Sequence[object]:
         prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward {row['reward']}"
@@ -403,6 +423,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "bodies": bodies,
     "goal dims": goal_dims,
     "door": door,
+    "door, tried": door_trials,
+    "listening": listening,
     "gymnasium": gymnasium,
     "rooms": rooms,
     "classic control": classic_control,

@@ -15,6 +15,7 @@ from hilp.evaluation import behaviour, rollouts
 from hilp.evaluation.rollouts import Rollout, rollout_goals, rollout_reward
 from hilp.evaluation.rows import Row
 from hilp.evaluation.setup import TARGET, acting_task, resolve_goal, reward_function, reward_of, task_for_policy
+from hilp.policy import listening
 from hilp.policy.policy import FoundationPolicy, require_policy
 from hilp.prompts import midpoints
 from hilp.prompts.agent import has_graph
@@ -210,11 +211,13 @@ def make_prompt(
 
 def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None) -> dict[str, Any]:
     """What a row says about where it comes from."""
+    listens = listening.listening(policy)
     return {
         "task": task,
         "method": policy.method,
         "config": policy.settings,
         "policy": policy.fingerprint,
+        **({} if listens is None else {"listening": listens}),
         "train_seed": policy.provenance.seed,
         "train_steps": policy.provenance.steps,
         "data": policy.provenance.data,
