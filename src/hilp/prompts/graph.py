@@ -14,12 +14,10 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from hilp.prompts import chance
 from hilp.prompts.memory import StuckAgents
 from hilp.prompts.midpoints import Midpoints, smallest, trust_radius, undiscounted
 from hilp.prompts.posture import resting, smoothing_steps
@@ -45,23 +43,21 @@ class Graph:
     steps: np.ndarray  # float32 [e]
     counts: np.ndarray  # int32 [e]: observed transitions behind an edge; 0: neighbours by phi alone
     smooth: float = 1.0  # steps that the mean of an agent's latents should go back, so that its posture cancels out
-    rests: np.ndarray = field(default_factory=lambda: NONE)  # [m]: rows of the bank where bodies stayed
-    leaps: np.ndarray = field(default_factory=lambda: NONE)  # [k]: landmarks that luck led away from, of random data
-    landed: np.ndarray = field(default_factory=lambda: NONE)  # [k * POOLED]: landmarks where it led to
+    rests: np.ndarray = field(
+        default_factory=lambda: np.zeros(0, np.int32)
+    )  # [m]: rows of the bank where bodies stayed
 
     def __len__(self) -> int:
         return len(self.landmarks)
 
     def columns(self) -> dict[str, np.ndarray]:
         """Its arrays by name, as they are saved."""
-        found = {name: np.atleast_1d(np.asarray(getattr(self, name), kind)) for name, kind in COLUMNS.items()}
-        return {name: column for name, column in found.items() if len(self.leaps) or name not in LUCK}
+        return {name: np.atleast_1d(np.asarray(getattr(self, name), kind)) for name, kind in COLUMNS.items()}
 
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], bank: int) -> "Graph":
         """The graph of a policy with so many states in its bank; a ValueError where the columns are none."""
-        optional = {name: NONE for name in ("rests", *LUCK)}
-        columns = {"smooth": np.ones(1, np.float32), **optional, **columns}  # not in all of them
+        columns = {"smooth": np.ones(1, np.float32), "rests": np.zeros(0, np.int32), **columns}  # not in all of them
         if columns.keys() != COLUMNS.keys():
             raise ValueError("a column of the graph is missing or unexpected")
         if any(columns[name].ndim != 1 or columns[name].dtype != kind for name, kind in COLUMNS.items()):
@@ -74,7 +70,6 @@ class Graph:
             "rests": bank,
             "origin": len(landmarks),
             "target": len(landmarks),
-            **dict.fromkeys(LUCK, len(landmarks)),
         }.items():
             if ((columns[name] < 0) | (columns[name] >= limit)).any():
                 raise ValueError(f"'{name}' of the graph points outside")
@@ -83,26 +78,20 @@ class Graph:
         radius, smooth = (float(columns[name][0]) for name in NUMBERS)
         if not 1.0 <= smooth < np.inf:
             raise ValueError("the steps that the graph says to smooth over make no sense")
-        if len(columns["landed"]) != chance.POOLED * len(columns["leaps"]):
-            raise ValueError("the leaps of the graph and where they landed differ in number")
         edges = columns["origin"], columns["target"], steps, counts
-        return Graph(landmarks, radius, *edges, smooth, *(columns[name] for name in ("rests", *LUCK)))
+        return Graph(landmarks, radius, *edges, smooth, columns["rests"])
 
 
-NONE = np.zeros(0, np.int32)
-LUCK = ("leaps", "landed")
 EDGES = {"origin": "int32", "target": "int32", "steps": "float32", "counts": "int32"}  # and their types
 NUMBERS = {"radius": "float32", "smooth": "float32"}
-COLUMNS = {"landmarks": "int32", "rests": "int32", **dict.fromkeys(LUCK, "int32"), **NUMBERS, **EDGES}
+COLUMNS = {"landmarks": "int32", "rests": "int32", **NUMBERS, **EDGES}
 
 
-def build(
-    bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0, leaps: np.ndarray = NONE
-) -> Graph:
+def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0) -> Graph:
     """The graph of trajectories.
 
     bank: latents of the states that landmarks are chosen from, [n, D]. latents: those of trajectories one behind the
-    other, [rows, D], with `lengths` rows each. Both by a phi with this discount. leaps: rows whose step was luck.
+    other, [rows, D], with `lengths` rows each. Both by a phi with this discount.
     """
     trust = trust_radius(discount)
     chosen, radius = cover(bank, CELL_SHARE * trust, seed)
@@ -110,12 +99,6 @@ def build(
     cells, offsets = nearest(latents, landmarks, 1)
     cell, offset = cells[:, 0].astype(np.int64), undiscounted(offsets[:, 0], discount)
     episode = np.repeat(np.arange(len(lengths)), lengths)
-    luck = {}
-    if len(leaps):
-        left, landed = chance.tickets(latents[leaps], cell[leaps], cell[leaps + 1], landmarks)
-        luck = {"leaps": left, "landed": landed.reshape(-1)}
-        lengths = chance.cut(lengths, leaps)
-        episode = np.repeat(np.arange(len(lengths)), lengths)
     longest = int(np.ceil(undiscounted(np.asarray(REACH * trust), discount)))
     keys, costs = [np.zeros(0, np.int64)], [np.zeros(0)]
     for lag in np.unique(np.geomspace(1, max(1, longest), LAGS).round().astype(int)):
@@ -134,7 +117,7 @@ def build(
     edges = {name: np.asarray(column[order], kind) for (name, kind), column in columns}
     smooth = float(smoothing_steps(latents, np.asarray(lengths), longest, seed))
     rests = _rests(bank, latents, lengths, radius, seed)
-    return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges, **luck, smooth=smooth, rests=rests)
+    return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges, smooth=smooth, rests=rests)
 
 
 def _rests(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, radius: float, seed: int) -> np.ndarray:
@@ -256,8 +239,6 @@ class GraphPlanner:
         self.prices = np.where(graph.counts > 0, self.steps, GUESS + self.steps)
         self.placed, _, steps = self.near(bank.latents)  # bank x neighbours
         self.bank_steps = steps.astype(np.float32)  # steps from states of the bank to those
-        ways = partial(self.search, graph, self.prices)
-        self.lotteries = chance.lotteries(graph.leaps, graph.landed, len(graph), ways)
 
     @property
     def is_fine_enough(self) -> bool:
@@ -295,7 +276,6 @@ class GraphPlanner:
         """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
         unique, numbers = np.unique(goals, axis=0, return_inverse=True)
         found = self.search(self.graph, self.prices, self._last_legs(unique)).astype(np.float32)
-        found = found if self.lotteries is None else self.lotteries.expected(found)
         return found[numbers.reshape(-1)]
 
     def _last_legs(self, goals: np.ndarray) -> np.ndarray:
@@ -331,20 +311,10 @@ class GraphPlanner:
             if at_random[number]:
                 found[number] = self.bank.latents[stuck.random_subgoal(rows[number], states)]
                 continue
-            to_goal = to_goals[rows[number]]
-            if (landed := self._leap(here[rows[number]], to_goal)) is not None:
-                found[number] = self.landmarks[landed].mean(axis=0)
-                continue
-            steps = np.min(to_goal[self.placed[states]] + self.bank_steps[states], axis=1)
+            steps = np.min(to_goals[rows[number]][self.placed[states]] + self.bank_steps[states], axis=1)
             if steps.min() < (steps_left[number] if straight[number] <= self.trust else np.inf):
                 found[number] = self.mean_of_best(states, steps, best)
         return found
-
-    def _leap(self, here: np.ndarray, to_goal: np.ndarray) -> np.ndarray | None:
-        """Landmarks where a leap lands, where that is what is best to do: to head for their mean is to take it."""
-        if self.lotteries is None:
-            return None
-        return self.lotteries.taken(int(nearest(here[None], self.landmarks, 1)[0][0, 0]), to_goal)
 
     # ---- what goals and rewards share --------------------------------------------------------------------------------
 
@@ -400,8 +370,6 @@ class GraphPlanner:
             return PathInfo(np.zeros(0, np.int64), np.inf, 0, "no")
         path, support = [at], None
         while last[at] > to_goal[at] * (1 + 1e-5) and len(path) < len(graph):
-            if self.lotteries is not None and self.lotteries.taken(at, to_goal) is not None:
-                break  # from here on it is up to chance
             edges = slice(*np.searchsorted(graph.origin, [at, at + 1]))
             taken = edges.start + int(np.argmin(self.prices[edges] + to_goal[graph.target[edges]]))
             at, count = int(graph.target[taken]), int(graph.counts[taken])
