@@ -13,6 +13,7 @@ from hilp.data.load import from_arrays
 from hilp.data.measures import Steps
 from hilp.errors import HilpError
 from hilp.evaluation import theory
+from hilp.prompts import graph
 from hilp.tasks.maze import MOTIONS, chance
 from hilp.tasks.maze.chance import ChanceMaze
 from hilp.training import auto_config
@@ -101,17 +102,36 @@ def walks(noise: float = 0.0, seed: int = 0) -> Steps:
 
 
 def test_luck_is_the_share_of_steps_that_began_alike_and_parted() -> None:
-    assert dynamics.luck(walks()) == 0.0
-    # All of the longest steps are lucky ones, whose nearest is mostly none.
-    assert dynamics.luck(walks(noise=0.05)) > 0.9
-    assert not dynamics.is_random(0.0) and dynamics.is_random(0.9) and not dynamics.is_random(None)
+    calm = dynamics.luck(walks())
+    assert (calm.usual, calm.longest) == (0.0, 0.0) and not calm.is_random and calm.slower == 1.0
+    rare = dynamics.luck(walks(noise=0.05))
+    assert rare.longest is not None and rare.longest > 0.9  # the longest are lucky ones, whose nearest is mostly none
+    assert rare.usual == pytest.approx(1 - 0.95**2, abs=0.02)
+    assert rare.is_random and rare.leaps and "chance decides" in rare.line
+
+
+def test_what_chance_takes_away_is_made_up_for() -> None:
+    """Of steps that are lost half of the time pairs share 1/4 of a way squared, where one has 1/2: its root is left."""
+    steps = walks()
+    lost = np.random.default_rng(1).random(len(steps.here)) < 0.5
+    there = np.where(lost[:, None], steps.here, steps.there)
+    found = dynamics.luck(Steps.of(steps.here, there, steps.actions))
+    assert found.slower == pytest.approx(2**0.5, rel=0.05)
 
 
 def test_too_few_that_began_alike_say_nothing() -> None:
     rng = np.random.default_rng(0)
     here, act = rng.uniform(0, 10, (5_000, 20)), rng.uniform(-1, 1, (5_000, 2))
-    assert dynamics.luck(Steps.of(here, here + rng.normal(size=here.shape), act)) is None
-    assert "too few" in dynamics.luck_line(None)
+    found = dynamics.luck(Steps.of(here, here + rng.normal(size=here.shape), act))
+    assert found.share is None and not found.is_random and "too few" in found.line
+
+
+def test_the_graph_of_random_data_expects_more_steps() -> None:
+    walk = np.stack([np.arange(60.0), np.zeros(60)], axis=1).astype(np.float32)
+    usual, slower = (graph.build(walk, walk, np.array([60]), 0.99, slower=factor) for factor in (1.0, 1.5))
+    seen = usual.counts > 0
+    np.testing.assert_allclose(slower.steps[seen], 1.5 * usual.steps[seen], rtol=1e-6)
+    np.testing.assert_array_equal(slower.steps[~seen], usual.steps[~seen])
 
 
 def leaping() -> Any:

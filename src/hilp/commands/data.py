@@ -15,7 +15,7 @@ from hilp.versions import versions
 
 with common.WhenUsed():
     from hilp import collectors, tasks
-    from hilp.data import audit, convert, dataset, dynamics, lerobot, measures
+    from hilp.data import audit, convert, dataset, lerobot, measures
     from hilp.learning import methods
     from hilp.report import figures, markup
 
@@ -123,8 +123,8 @@ def _summary(report: "audit.AuditReport") -> dict[str, str]:
     }
     if report.time_scale is not None:
         lines["time scale"] = report.time_scale.line.removeprefix("time scale: ")
-    if report.luck is not None:
-        lines["chance"] = dynamics.luck_line(report.luck)
+    if report.luck is not None and report.luck.share is not None:
+        lines["chance"] = report.luck.line
     return lines
 
 

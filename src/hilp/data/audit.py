@@ -15,7 +15,7 @@ from hilp.data import load, measures
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
 from hilp.data.discrete import MOST_TOLD
-from hilp.data.dynamics import Dynamics
+from hilp.data.dynamics import Dynamics, Luck
 from hilp.data.source import Kind, Rows, Source, gather, physical_memory
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
@@ -78,7 +78,7 @@ class AuditReport:
     training_bytes: int = 0
     time_scale: TimeScale | None = None  # None where there are no rows to tell
     targets: dict[str, str] = field(default_factory=dict)  # action -> observation column that it is a target for
-    luck: float | None = None  # share of steps that began alike and ended apart; None where too few do
+    luck: Luck | None = None  # how much chance decides
     explained: float | None = None  # share of the changes in a step that state and action explain, a mean over columns
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from hilp.data.source import Source
 from hilp.trees import over
 
 MOST_STEPS = 8000  # that are looked at
+MOST_NUMBERS = 40  # of a state and an action, beyond which hardly any begin alike, and looking takes long
 MOST_ALIKE = 100_000  # among which ones that began alike are looked for
 FEATURES = 256  # random ones, that changes are fitted with
 RIDGE = 1e-2  # a row
@@ -19,8 +21,38 @@ STEADY = 1e-3  # of its mean: a change that varies less is the same in every ste
 LOOKED_UP, LONGEST = 4000, 500  # steps whose nearest ones are looked for: usual ones, and the longest
 NEAR = 0.6  # steps and deviations of actions, that two steps begin apart at most to count as the same
 LEAST_PAIRS = 100  # of such steps that say whether chance decides
+LEAST_COMMON = 0.05  # of their way, so that steps are not expected to take for ever
 RANDOM = 0.05  # share of them that end more than a step apart, from which data is random; walls alone make 0.006
 OFTEN = 0.2  # share of steps in which a column changes that says something: goals change at resets alone
+
+
+class Luck(NamedTuple):
+    """What chance does to steps that began alike, in state and action."""
+
+    usual: float | None  # share of pairs of them that end more than a usual step apart; None: too few began alike
+    longest: float | None  # the same of the longest steps: what seldom happens may lead far
+    slower: float  # how many steps it takes, on average, to get as far as one step goes
+
+    @property
+    def share(self) -> float | None:
+        return max((share for share in (self.usual, self.longest) if share is not None), default=None)
+
+    @property
+    def is_random(self) -> bool:
+        return (self.share or 0.0) >= RANDOM
+
+    @property
+    def leaps(self) -> bool:
+        """Whether long steps are chance."""
+        return (self.longest or 0.0) >= RANDOM
+
+    @property
+    def line(self) -> str:
+        """What was found, in a line."""
+        if self.share is None:
+            return "too few steps began alike to tell whether chance decides"
+        told = f"of steps that began alike, {self.share:.1%} ended more than a step apart"
+        return f"{told}: chance decides" if self.is_random else f"{told}: hardly any chance"
 
 
 class Dynamics:
@@ -38,7 +70,7 @@ class Dynamics:
         self._actions.add(first, actions)
         self._seen.add(first, rows)
 
-    def measured(self, periods: Iterable[tuple[int, float]]) -> tuple[dict[int, int], np.ndarray, float | None]:
+    def measured(self, periods: Iterable[tuple[int, float]]) -> tuple[dict[int, int], np.ndarray, Luck]:
         """Targets by action, the share of each column that is explained, and `luck`; periods: of columns that wrap."""
         seen = self._seen.result().astype(np.float64)
         here, there = (seen[np.searchsorted(self._both, rows)] for rows in (self._rows, self._rows + 1))
@@ -81,36 +113,41 @@ def explained(steps: Steps) -> np.ndarray:
     return found
 
 
-def luck(steps: Steps) -> float | None:
-    """Share of steps that began alike, in state and action, and ended more than a usual step apart.
+def luck(steps: Steps) -> Luck:
+    """Each of some steps held against the one that began nearest to it.
 
-    Each is held against the one that began nearest to it: usual steps, or the longest, whichever says more, as what
-    seldom happens may lead far. None where too few began alike to tell, as where states have many numbers. What is not
-    seen, such as a velocity, counts as chance.
+    Where states have many numbers, too few begin alike to tell. What is not seen, such as a velocity, counts as chance.
     """
     from scipy.spatial import cKDTree
 
     moves = np.abs(steps.there - steps.here)
     often = (moves > 0).mean(axis=0) > OFTEN
-    if not often.any() or not steps.actions.shape[1] or len(steps.actions) < LEAST_STEPS:
-        return None
+    numbers = steps.here.shape[1] + steps.actions.shape[1]
+    if not often.any() or not steps.actions.shape[1] or numbers > MOST_NUMBERS or len(steps.actions) < LEAST_STEPS:
+        return Luck(None, None, 1.0)
     usual = np.where(steps.here.std(axis=0) > 0, steps.here.std(axis=0), 1.0)
     usual[often] = np.nanmedian(np.where(moves > 0, moves, np.nan)[:, often], axis=0)
     acts = steps.actions / np.maximum(steps.actions.std(axis=0), 1e-9)
     starts = np.concatenate([steps.here / usual / len(usual) ** 0.5, acts / acts.shape[1] ** 0.5], axis=1)
-    ends = (steps.there / usual)[:, often]
-    lengths, tree, shares = np.square((moves / usual)[:, often]).mean(axis=1), cKDTree(starts), []
+    ends, moved = ((part / usual)[:, often] for part in (steps.there, steps.there - steps.here))
+    lengths, tree = np.square(moved).mean(axis=1), cKDTree(starts)
+    shares: list[float | None] = []
+    slower = 1.0
     for at in (_spaced(len(starts), LOOKED_UP), np.argsort(-lengths, kind="stable")[:LONGEST]):
         apart, nearest = tree.query(starts[at], k=2)
-        near, parted = apart[:, 1] <= NEAR, np.sqrt(np.square(ends[at] - ends[nearest[:, 1]]).mean(axis=1))
-        if near.sum() >= LEAST_PAIRS:
-            shares.append(float((parted[near] > 1.0).mean()))
-    return max(shares, default=None)
+        near = apart[:, 1] <= NEAR
+        one, other = at[near], nearest[near, 1]
+        told = len(one) >= LEAST_PAIRS
+        shares.append(float((np.square(ends[one] - ends[other]).mean(axis=1) > 1.0).mean()) if told else None)
+        if told and len(shares) == 1 and shares[0] >= RANDOM:  # what both share of their way was meant; the rest is chance
+            common = (moved[one] * moved[other]).sum() / max(np.square(moved[one]).sum(), 1e-12)
+            slower = float(np.clip(common, LEAST_COMMON, 1.0) ** -0.5)
+    return Luck(shares[0], shares[1], slower)
 
 
-def of_dataset(data: Dataset) -> float | None:
-    """The `luck` of a data set, measured once; None of pictures."""
-    known: dict[str, float | None] = vars(data)  # kept as a cached property is: a data set does not change
+def of_dataset(data: Dataset) -> Luck:
+    """The `luck` of a data set, measured once."""
+    known: dict[str, Luck] = vars(data)  # kept as a cached property is: a data set does not change
     if "_luck" not in known:
         rows = data.transition_rows
         rows = rows[_spaced(len(rows), MOST_ALIKE)]
@@ -130,8 +167,8 @@ def without_leaps(data: Dataset) -> tuple[Dataset, int]:
     inside = np.ones(len(moves), bool)
     inside[np.cumsum(data.lengths)[:-1] - 1] = False
     usual = np.where(numbers.std(axis=0) > 0, numbers.std(axis=0), 1.0)
-    lengths = np.linalg.norm(moves / usual, axis=1)
-    leaps = np.flatnonzero(inside & (lengths > UPPER * np.quantile(lengths[inside], 0.95)))
+    far = np.linalg.norm(moves / usual, axis=1)
+    leaps = np.flatnonzero(inside & (far > UPPER * np.quantile(far[inside], 0.95)))
     ends = np.union1d(np.cumsum(data.lengths), leaps + 1)
     lengths = np.diff(ends, prepend=0)
     if not len(leaps):
@@ -145,15 +182,3 @@ def without_leaps(data: Dataset) -> tuple[Dataset, int]:
     }
     note = f"{len(leaps):,} steps that chance made are left out"
     return replace(data, **columns, lengths=lengths[lengths > 1], endings={}, notes=(*data.notes, note), checked=()), len(leaps)
-
-
-def is_random(share: float | None) -> bool:
-    return share is not None and share >= RANDOM
-
-
-def luck_line(share: float | None) -> str:
-    """What `luck` says, in a line."""
-    if share is None:
-        return "too few steps began alike to tell whether chance decides"
-    told = f"of steps that began alike, {share:.1%} ended more than a step apart"
-    return f"{told}: chance decides" if is_random(share) else f"{told}: hardly any chance"

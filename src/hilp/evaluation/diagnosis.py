@@ -86,7 +86,7 @@ def diagnose(
         result["exact"] = {"task": world.name, **found}
     if data is not None:
         data = as_trained(policy, data)
-        result["luck"] = dynamics.of_dataset(data)
+        result["chance"] = dynamics.of_dataset(data).line
         reference = Reference(data, config or value_config(policy.reference), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
         result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}

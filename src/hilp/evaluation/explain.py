@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from hilp.data.dynamics import luck_line
 from hilp.errors import counted
 from hilp.evaluation import stats
 from hilp.evaluation.rows import CERTIFICATES, Row
@@ -32,7 +31,7 @@ def explain_diagnosis(result: Numbers) -> list[str]:
     """A diagnosis in sentences that a user can act on."""
     told = _exact_words(result["exact"], result) if "exact" in result else []
     told += _learned_words(result["learned"], result) if "learned" in result else []
-    told += [f"Chance: {luck_line(result['luck'])}."] if "luck" in result else []
+    told += [f"Chance: {result['chance']}."] if "chance" in result else []
     return told + ([explain_listening(result["listening"])] if "listening" in result else [])
 
 

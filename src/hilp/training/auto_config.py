@@ -85,13 +85,12 @@ def _without_leaps(config: Any, data: Dataset, begun: Mapping[str, Any]) -> tupl
     """Data that ends where chance made a long step, if that is wanted or, of "auto", if there are any."""
     if LEAPS in configs.to_fit(config):
         known = configs.known(config, begun, [LEAPS])
-        share = None if known else dynamics.of_dataset(data)
-        if not known and not dynamics.is_random(share):
+        if not known and not dynamics.of_dataset(data).leaps:
             return configs.changed(config, {LEAPS: False}), data, None
         config = configs.changed(config, known or {LEAPS: True})
     if not getattr(config, LEAPS, False):
         return config, data, None
-    told = dynamics.luck_line(dynamics.of_dataset(data))
+    told = dynamics.of_dataset(data).line
     cut, leaps = dynamics.without_leaps(data)
     config = configs.changed(config, {LEAPS: leaps > 0})
     done = f"trajectories are cut at {leaps:,} long steps ({LEAPS})" if leaps else "no step is long enough to be cut"
