@@ -111,7 +111,8 @@ def walks(
     """Exactly `steps` transitions in episodes of T transitions = T + 1 rows, the last row's action being zero.
 
     Returns float32 `observations` and `actions` [rows, 2] and int64 `episode_lengths`, counted in rows. The last
-    episode may be shorter than the others. `maze.step` leads from each stored row to the next one exactly (as float32), or chance does.
+    episode may be shorter than the others. `maze.step`, or chance, leads from each stored row to the next one exactly
+    (as float32).
     """
     recipe, rng = KINDS[kind], np.random.default_rng(seed)
     length = min(recipe.episode_steps, steps)

@@ -131,15 +131,17 @@ def luck(steps: Steps) -> Luck:
     starts = np.concatenate([steps.here / usual / len(usual) ** 0.5, acts / acts.shape[1] ** 0.5], axis=1)
     ends, moved = ((part / usual)[:, often] for part in (steps.there, steps.there - steps.here))
     lengths, tree = np.square(moved).mean(axis=1), cKDTree(starts)
-    shares: list[float | None] = []
+    shares: list[float | None] = [None, None]
     slower = 1.0
-    for at in (_spaced(len(starts), LOOKED_UP), np.argsort(-lengths, kind="stable")[:LONGEST]):
-        apart, nearest = tree.query(starts[at], k=2)
+    for number, rows in enumerate((_spaced(len(starts), LOOKED_UP), np.argsort(-lengths, kind="stable")[:LONGEST])):
+        apart, nearest = tree.query(starts[rows], k=2)
         near = apart[:, 1] <= NEAR
-        one, other = at[near], nearest[near, 1]
-        told = len(one) >= LEAST_PAIRS
-        shares.append(float((np.square(ends[one] - ends[other]).mean(axis=1) > 1.0).mean()) if told else None)
-        if told and len(shares) == 1 and shares[0] >= RANDOM:  # what both share of their way was meant; the rest is chance
+        one, other = rows[near], nearest[near, 1]
+        if len(one) < LEAST_PAIRS:
+            continue
+        share = float((np.square(ends[one] - ends[other]).mean(axis=1) > 1.0).mean())
+        shares[number] = share
+        if number == 0 and share >= RANDOM:  # what both have of their way in common was meant; the rest is chance
             common = (moved[one] * moved[other]).sum() / max(np.square(moved[one]).sum(), 1e-12)
             slower = float(np.clip(common, LEAST_COMMON, 1.0) ** -0.5)
     return Luck(shares[0], shares[1], slower)
@@ -181,4 +183,5 @@ def without_leaps(data: Dataset) -> tuple[Dataset, int]:
         "extras": {name: take(column) for name, column in data.extras.items()},
     }
     note = f"{len(leaps):,} steps that chance made are left out"
-    return replace(data, **columns, lengths=lengths[lengths > 1], endings={}, notes=(*data.notes, note), checked=()), len(leaps)
+    columns |= {"lengths": lengths[lengths > 1], "notes": (*data.notes, note)}
+    return replace(data, **columns, endings={}, checked=()), len(leaps)

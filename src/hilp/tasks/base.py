@@ -54,7 +54,7 @@ class Finite:
 
     observations: np.ndarray  # [n, obs_dim] float32
     successors: np.ndarray  # [n, actions] int32: the row that each motion leads to, as meant
-    # [n, n]: fewest steps from row to column, -1 where there is no way; int16, or float32 where chance decides: expected
+    # [n, n] int16: fewest steps from row to column, -1 where there is no way; where chance decides float32, expected
     steps: np.ndarray
 
 

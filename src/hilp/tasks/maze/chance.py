@@ -109,7 +109,7 @@ class ChanceMaze(Maze):
 
     @cached_property
     def _landings(self) -> np.ndarray:
-        """[points, motions]: the row that each motion leads to as meant; behind the last row where that is a teleport."""
+        """[points, motions]: the row that each motion leads to as meant; one behind the last for a teleport."""
         points, n = np.array(self._lattice.data), self._lattice.n
         moved = self.step(np.repeat(points, len(MOTIONS), axis=0), np.tile(MOTIONS, (n, 1)))
         landings = np.where(self.teleports[self.cell(moved)], n, self.nearest(moved))
@@ -149,7 +149,7 @@ class ChanceMaze(Maze):
         """`steps` are expected ones; a motion into a teleport is one to its first exit."""
         n = self._lattice.n
         successors = np.append(np.arange(n, dtype=np.int32), self.nearest(self.exits)[:1])[self._landings]
-        return Finite(np.float32(self._lattice.data), successors, self.expected_steps(np.eye(n, dtype=bool)))
+        return Finite(np.array(self._lattice.data, np.float32), successors, self.expected_steps(np.eye(n, dtype=bool)))
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
         places = np.array(self._lattice.data)
