@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hilp.data.load import from_arrays
 from hilp.data.measures import Steps
 from hilp.errors import HilpError
 from hilp.evaluation import theory
+from hilp.play import export
 from hilp.prompts import graph
 from hilp.tasks.maze import MOTIONS, chance
 from hilp.tasks.maze.chance import ChanceMaze
@@ -88,6 +90,12 @@ def test_a_diagnosis_leaves_the_theorem_out_where_chance_decides() -> None:
     assert finite is not None
     numbers = theory.examine(finite.successors, finite.steps, finite.observations, 0.97)
     assert "theorem_as_learned" not in numbers and numbers["mean_steps"] > 0
+
+
+def test_a_page_without_a_server_has_no_chance() -> None:
+    policy: Any = SimpleNamespace(spec=SimpleNamespace(parts=()))
+    with pytest.raises(HilpError, match="no chance, by which maze-large-slip moves"):
+        export.require(policy, hilp.make_task("maze-large-slip"))
 
 
 # ---- how random data is ----------------------------------------------------------------------------------------------
