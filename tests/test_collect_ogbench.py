@@ -207,7 +207,7 @@ def test_points_are_teleported_to_one_of_the_exits() -> None:
     world = tasks.make("pointmaze-teleport")
     told = world.env._teleport_info
     entrance, exits = np.array(told["teleport_in_xys"][0]), np.array(told["teleport_out_xys"])
-    near, far = entrance + [1.4, 0.0], entrance + [0.0, 1.6]  # the radius is 1, and half of it more
+    near, far = entrance + np.array([[1.4, 0.0], [0.0, 1.6]])  # the radius is 1, and half of it more
     points = Points(world.env.model, world.walls, np.array([near] * 300 + [far]))
     scripts.teleport(world, points, np.random.default_rng(0))
     landed, count = np.unique(points.states[:300], axis=0, return_counts=True)
