@@ -316,7 +316,7 @@ class Maze(Grid):
 class MazeEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are float32."""
 
-    def __init__(self, maze: Maze, xy: np.ndarray, goals: np.ndarray, rng: np.random.Generator) -> None:
+    def __init__(self, maze: Maze, xy: np.ndarray, goals: np.ndarray, rng: np.random.Generator | None = None) -> None:
         self._world, self.xy, self._goal_xy, self._rng = maze, xy, goals, rng
         self.goals = goals.astype(np.float32)
         self.observations = xy.astype(np.float32)
