@@ -203,6 +203,21 @@ def test_ants_walk_by_our_controller_in_ogbenchs_physics() -> None:
         np.testing.assert_allclose(seen, episode["observations"][21], atol=2e-2)
 
 
+def test_points_are_teleported_to_one_of_the_exits() -> None:
+    world = tasks.make("pointmaze-teleport")
+    told = world.env._teleport_info
+    entrance, exits = np.array(told["teleport_in_xys"][0]), np.array(told["teleport_out_xys"])
+    near, far = entrance + np.array([[1.4, 0.0], [0.0, 1.6]])  # the radius is 1, and half of it more
+    points = Points(world.env.model, world.walls, np.array([near] * 300 + [far]))
+    scripts.teleport(world, points, np.random.default_rng(0))
+    landed, count = np.unique(points.states[:300], axis=0, return_counts=True)
+    np.testing.assert_array_equal(landed, np.unique(exits, axis=0))
+    assert count.min() > 70
+    np.testing.assert_array_equal(points.states[300], far)
+    # The cell that only a teleport leads to is no cell of the ways.
+    assert (world.ground.walls & ~world.walls).sum() == 1
+
+
 def test_mistakes_are_told(maze: OgbenchMaze, cube: Manipulation, tmp_path: Path) -> None:
     assert scripts.kinds(cube) == ("play",) and scripts.kinds(maze)[0] == "navigate"
     with pytest.raises(HilpError, match="did you mean 'stitch'"):
@@ -211,8 +226,8 @@ def test_mistakes_are_told(maze: OgbenchMaze, cube: Manipulation, tmp_path: Path
         collect(cube, "stitch", 10, 0, out=tmp_path / "x")
     with pytest.raises(HilpError, match="no script for antsoccer-arena"):
         hilp.collect("antsoccer-arena", "stitch", 10, out=tmp_path / "x")
-    with pytest.raises(HilpError, match="no script for pointmaze-teleport"):
-        hilp.collect("pointmaze-teleport", steps=10, out=tmp_path / "x")
+    with pytest.raises(HilpError, match="no script for antmaze-teleport"):
+        hilp.collect("antmaze-teleport", steps=10, out=tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 

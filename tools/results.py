@@ -15,6 +15,7 @@ from hilp.commands.quickstart import summary
 from hilp.evaluation import stats
 from hilp.evaluation.rows import grouped
 from hilp.report import paper
+from hilp.tasks.maze import chance as mazes_of_chance
 
 ROOT = Path(__file__).parent.parent
 Row = dict[str, Any]
@@ -207,6 +208,40 @@ def one_way() -> Table:
     off, rank = embedding("steps off", "steps_off", 2), embedding("rank correlation", "rank_correlation", 3)
     reached = grid("method", runs("oneway-seeds"), label, plan)
     return [[line[0], one[1], other[1], *line[1:]] for line, one, other in zip(reached, off, rank, strict=True)]
+
+
+def chance() -> Table:
+    """Goals in worlds of chance; of plan auto the steps that it expects, those that it takes, and the exact ones."""
+
+    def show(own: list[Row]) -> Sequence[str]:
+        by_plan = grouped(own, lambda row: str(row["plan"]))
+        planned = by_plan["auto"]
+        expected, taken = zip(*map(forecast, planned), strict=True)
+        off = f"{100 * (np.mean(taken) / np.mean(expected) - 1):+.0f}%"
+        exact = [one for row in planned if (one := exact_steps(row)) is not None]
+        reached = [scores(by_plan[plan]) for plan in ("0", "auto")]
+        steps = [f"{np.mean(found):.1f}" if len(found) else "" for found in (expected, taken, exact)]
+        return [data(own[0]), label(own[0]), *reached, *steps[:2], off, steps[2]]
+
+    lines = [show(own) for own in grouped(runs("chance"), lambda row: (data(row), label(row))).values()]
+    return [["data", "policy", "plan 0", "plan auto", "expected", "taken", "off by", "exact"], *map(list, lines)]
+
+
+def forecast(row: Row) -> tuple[float, float]:
+    """Steps that a plan expected of the episodes that reached their goal, and those that they took, on average."""
+    pairs = zip(row["expected_steps"], row["lengths"], row["outcomes"], strict=True)
+    known = [(expected, taken) for expected, taken, outcome in pairs if outcome == 1 and expected is not None]
+    return float(np.mean([one for one, _ in known])), float(np.mean([one for _, one in known]))
+
+
+def exact_steps(row: Row) -> float | None:
+    """The fewest steps that are expected in a row's episodes, on average, where the task knows them."""
+    if row["task"] not in mazes_of_chance.names():
+        return None
+    world = mazes_of_chance.make(row["task"])
+    running = world.episodes(np.random.default_rng(row["evaluation_seed"]), row["episodes"])
+    reached = np.array(row["outcomes"]) == 1
+    return float(world.expected(running.observations, running.goals)[reached].mean())
 
 
 def dimension() -> Table:
@@ -407,6 +442,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "zoo": zoo,
     "own maps": own_maps,
     "one-way doors": one_way,
+    "chance": chance,
     "dimension": dimension,
     "ablation": ablation,
     "antmaze": lambda: goals("goals-antmaze-seeds", "goals-antmaze-smooth"),

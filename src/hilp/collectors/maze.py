@@ -111,7 +111,8 @@ def walks(
     """Exactly `steps` transitions in episodes of T transitions = T + 1 rows, the last row's action being zero.
 
     Returns float32 `observations` and `actions` [rows, 2] and int64 `episode_lengths`, counted in rows. The last
-    episode may be shorter than the others. `maze.step` leads from each stored row to the next one exactly (as float32).
+    episode may be shorter than the others. `maze.step`, or chance, leads from each stored row to the next one exactly
+    (as float32).
     """
     recipe, rng = KINDS[kind], np.random.default_rng(seed)
     length = min(recipe.episode_steps, steps)
@@ -129,7 +130,7 @@ def walks(
         for t in range(length):
             noisy = robots.intend(xy) + recipe.noise * rng.standard_normal((len(seen), 2))
             chosen[:, t] = noisy.clip(-1, 1)
-            seen[:, t + 1] = maze.step(xy, chosen[:, t])
+            seen[:, t + 1] = maze.step(xy, chosen[:, t], rng)
             xy = seen[:, t + 1].astype(np.float64)
         if progress:
             progress(min(block.stop * length, steps))

@@ -20,6 +20,7 @@ from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest, require_name
 from hilp.tasks import dmc, kitchen, maze, ogbench, rendering
 from hilp.tasks.base import require_order
+from hilp.tasks.maze import chance
 from hilp.tasks.ogbench.task import VERSION, of_data
 
 BUILT_IN = "built-in"
@@ -35,8 +36,9 @@ Data = TypeVar("Data", Dataset, Source)
 
 def built_in_names() -> dict[str, tuple[str, str]]:
     """Built-in data sets: name -> (task, kind of collector)."""
-    names = {task: (task, BUILT_IN_KIND) for task in maze.names()}
-    return names | {f"{task}-{kind}": (task, kind) for task in maze.names() for kind in sorted(collect_maze.KINDS)}
+    mazes = [*maze.names(), *chance.names()]
+    names = {task: (task, BUILT_IN_KIND) for task in mazes}
+    return names | {f"{task}-{kind}": (task, kind) for task in mazes for kind in sorted(collect_maze.KINDS)}
 
 
 def load(

@@ -47,6 +47,7 @@ EXPLORE_NOISE = 1.0
 EXPLORE_STEPS = 10  # in one direction
 START_NOISE = 1.0  # starts and goals are the middle of a cell and up to this much more or less along each axis
 STITCH_CELLS = 4  # from start to goal
+TELEPORTED = 1.5  # radii of a teleport within which it takes a robot away
 
 # Of the arm
 PLAN = {"noise": 0.1, "noise_smoothing": 0.5}
@@ -75,8 +76,11 @@ def collect(world: OgbenchTask, request: Request) -> Dataset:
     block = ARM_BLOCK
     make: Callable[[], Any] = partial(ArmSimulation, world.name, request.seed)
     if isinstance(world, OgbenchMaze):
-        if world.about.body not in NOISE or world.env._teleport_info is not None:
-            raise HilpError(f"there is no script for {world.name}: take a pointmaze or antmaze (medium, large, giant)")
+        teleports = world.env._teleport_info is not None
+        if world.about.body not in NOISE or (teleports and world.about.body != "point"):
+            raise HilpError(
+                f"there is no script for {world.name}: take a pointmaze, or an antmaze (medium, large, giant)"
+            )
         block = BLOCKS[world.about.body][request.kind]
         make = partial(MazeSimulation, world.name, request.kind, request.seed)
     name = f"{world.name.removesuffix(VERSION)}-{request.kind}"  # also a name of the task: presets know it by its kind
@@ -169,10 +173,21 @@ class MazeSimulation:
             noisy = intended + width * rng.standard_normal(intended.shape)
             actions: np.ndarray = noisy.clip(-1, 1).astype(np.float32)
             bodies.step(actions)
+            if isinstance(bodies, Points):
+                teleport(self._world, bodies, rng)
             errands.reached = np.linalg.norm(bodies.states[:, :2] - errands.goals, axis=1) <= self._world.radius
             return actions
 
         return apart(recorded(row, step, max(lengths)), lengths)
+
+
+def teleport(world: OgbenchMaze, points: Points, rng: np.random.Generator) -> None:
+    """Put points that are in a teleport of the maze, if it has any, to one of its exits."""
+    told = world.env._teleport_info
+    for entrance in () if told is None else told["teleport_in_xys"]:
+        inside = np.linalg.norm(points.states - entrance, axis=1) <= TELEPORTED * told["teleport_radius"]
+        exits = np.array(told["teleport_out_xys"])
+        points.states[inside] = exits[rng.integers(len(exits), size=int(inside.sum()))]
 
 
 class ArmSimulation:

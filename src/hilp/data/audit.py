@@ -15,7 +15,7 @@ from hilp.data import load, measures
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
 from hilp.data.discrete import MOST_TOLD
-from hilp.data.dynamics import Dynamics
+from hilp.data.dynamics import Dynamics, Luck
 from hilp.data.source import Kind, Rows, Source, gather, physical_memory
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
@@ -78,6 +78,7 @@ class AuditReport:
     training_bytes: int = 0
     time_scale: TimeScale | None = None  # None where there are no rows to tell
     targets: dict[str, str] = field(default_factory=dict)  # action -> observation column that it is a target for
+    luck: Luck | None = None  # how much chance decides
     explained: float | None = None  # share of the changes in a step that state and action explain, a mean over columns
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
@@ -210,7 +211,9 @@ class _Audit:
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         periods = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
-        targets, explained = self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan))
+        targets, explained, luck = (
+            self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan), None)
+        )
         targets = {} if source.choices else targets
         return replace(
             known,
@@ -233,6 +236,7 @@ class _Audit:
             training_bytes=training_bytes(source),
             time_scale=self.sample.measured(self.pace.result(), usual_step(times, inside)),
             targets={acts[action]: names[column] for action, column in targets.items()},
+            luck=luck,
             explained=None if np.isnan(explained).all() else float(np.nanmean(explained)),
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
             stills=self._stills(),

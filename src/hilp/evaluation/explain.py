@@ -31,6 +31,7 @@ def explain_diagnosis(result: Numbers) -> list[str]:
     """A diagnosis in sentences that a user can act on."""
     told = _exact_words(result["exact"], result) if "exact" in result else []
     told += _learned_words(result["learned"], result) if "learned" in result else []
+    told += [f"Chance: {result['chance']}."] if "chance" in result else []
     return told + ([explain_listening(result["listening"])] if "listening" in result else [])
 
 

@@ -201,7 +201,7 @@ def examine(
         **asymmetry(steps, starts),
         **embedding(steps, latents, discount, starts, seed, distance),
     }
-    if distance is not None:
+    if distance is not None or steps.dtype.kind == "f":  # the theorem is about worlds without chance
         return numbers
     count, motions = int(ways.sum()), successors.shape[1]
     greedy = direct(successors, steps, latents, starts, longest=np.inf).motion  # however long

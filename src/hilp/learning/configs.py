@@ -27,6 +27,7 @@ Positive = Annotated[float, "above 0"]
 Fraction = Annotated[float, "between 0 and 1"]
 AutoFraction = Annotated[float, "between 0 and 1", AUTO]  # or "auto", until training finds the one that fits its data
 AutoCount = Annotated[int, "at least 1", AUTO]
+AutoSwitch = Annotated[bool, AUTO]
 UpTo = Annotated[int, "at least 0"]
 Share = Annotated[float, "from 0 to 1"]
 GoalShare = Annotated[float, "from 0 to 1", ONE_WHOLE]

@@ -47,7 +47,7 @@ STITCH, EXPLORE = (tuple(name for name in OGBENCH if name.endswith(kind)) for ki
 ANT_LARGE, ANT_ULTRA = (tuple(f"antmaze-{size}{kind}" for kind in ("", "-diverse", "-play")) for size in MAPS[2:4])
 
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "maze": tuple(f"maze-{name}" for name in (*MAPS, "custom")),
+    "maze": tuple(f"maze-{name}" for name in (*MAPS, "large-slip", "large-teleport", "custom")),
     "maze-pixels": tuple(f"maze-{name}-pixels" for name in MAPS),
     "dmc-pixels": tuple(f"{name}-pixels" for name in ("walker", "cheetah", "quadruped", "jaco")),
     "walker": ("walker", "walker-pixels"),

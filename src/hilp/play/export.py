@@ -24,6 +24,7 @@ from hilp.prompts.agent import has_graph
 from hilp.prompts.reward import graph_samples
 from hilp.prompts.specs import RewardOptions
 from hilp.tasks.maze import REGION_RADIUS, Maze, maps
+from hilp.tasks.maze.chance import ChanceMaze
 
 RULES = ("act", "encode", "goal_skill", "cumulant", "backward", "project", "distance", "goal_direction")
 NAMED = 1e-5  # how far a named reward may be from its formula
@@ -79,6 +80,8 @@ def require(policy: FoundationPolicy, world: Any) -> None:
     """Raise unless a page can hold this policy and its task."""
     if not isinstance(world, Maze) or policy.spec.parts:
         raise HilpError(f"only built-in mazes fit into a page, seen as positions, not {world.name}: leave out --export")
+    if isinstance(world, ChanceMaze):
+        raise HilpError(f"a page has no chance, by which {world.name} moves: leave out --export")
     if policy.chunk > 1:
         raise HilpError("this policy answers chunks of actions, which a page does not play: leave out --export")
     if segments.serve(policy):

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hilp import compiler, runs, storage, trees
+from hilp.data import dynamics
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, place_of
@@ -194,7 +195,8 @@ class FoundationPolicy(PromptablePolicy):
         require_graph(self)
         rows, lengths = graph.trajectories(data.lengths, seed)
         latents = self.encode_all(data.observations, rows)
-        drawn = graph.build(self.midpoints.latents, latents, lengths, self.discount, seed)
+        slower = dynamics.of_dataset(data).slower
+        drawn = graph.build(self.midpoints.latents, latents, lengths, self.discount, seed, slower)
         return dataclasses.replace(self, graph=drawn)
 
     def with_skills(self, data: Dataset, seed: int = 0) -> "FoundationPolicy":

@@ -87,11 +87,14 @@ NUMBERS = {"radius": "float32", "smooth": "float32"}
 COLUMNS = {"landmarks": "int32", "rests": "int32", **NUMBERS, **EDGES}
 
 
-def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0) -> Graph:
+def build(
+    bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0, slower: float = 1.0
+) -> Graph:
     """The graph of trajectories.
 
     bank: latents of the states that landmarks are chosen from, [n, D]. latents: those of trajectories one behind the
-    other, [rows, D], with `lengths` rows each. Both by a phi with this discount.
+    other, [rows, D], with `lengths` rows each. Both by a phi with this discount. slower: times as many steps
+    as the quick ones take it is expected to take, because of chance.
     """
     trust = trust_radius(discount)
     chosen, radius = cover(bank, CELL_SHARE * trust, seed)
@@ -105,7 +108,7 @@ def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: 
         moved = (episode[lag:] == episode[:-lag]) & (cell[lag:] != cell[:-lag])
         keys.append(cell[:-lag][moved] * len(chosen) + cell[lag:][moved])
         costs.append(lag + offset[:-lag][moved] + offset[lag:][moved])
-    pairs, steps, counts = quickest(np.concatenate(keys), np.concatenate(costs))
+    pairs, steps, counts = quickest(np.concatenate(keys), np.concatenate(costs) * slower)
     origin, target = np.divmod(pairs, max(1, len(chosen)))
     guessed = neighbours(landmarks, GUESSED * radius, origin, target)
     apart = np.linalg.norm(landmarks[guessed[0]] - landmarks[guessed[1]], axis=1)

@@ -18,6 +18,7 @@ from hilp.tasks.base import Episodes, Finite, Task
 FAMILIES: dict[str, str] = {  # imported when needed
     "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines
     "maze": "hilp.tasks.maze",
+    "maze-chance": "hilp.tasks.maze.chance",
     "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",
     "ogbench": "hilp.tasks.ogbench",  # after antmaze, two of whose names it would take otherwise

@@ -53,8 +53,9 @@ class Finite:
     """A finite restriction of a task on which every distance is exact."""
 
     observations: np.ndarray  # [n, obs_dim] float32
-    successors: np.ndarray  # [n, actions] int32: the row that each motion leads to
-    steps: np.ndarray  # [n, n] int16: fewest steps from row to column, -1 where there is no way
+    successors: np.ndarray  # [n, actions] int32: the row that each motion leads to, as meant
+    # [n, n] int16: fewest steps from row to column, -1 where there is no way; where chance decides float32, expected
+    steps: np.ndarray
 
 
 class Task(Protocol):

@@ -58,7 +58,7 @@ class MazeEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """One step of the maze's own physics."""
-        self._xy = self.maze.step(self._xy[None], np.asarray(action)[None])[0]
+        self._xy = self.maze.step(self._xy[None], np.asarray(action)[None], self.np_random)[0]
         self._steps += 1
         reached = bool(mazes.at_goal(self._xy, self._goal))
         observation, info = self._observe()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hilp import presets, trees
-from hilp.data import checks, gait, measures, timescale
+from hilp.data import checks, dynamics, gait, measures, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, say
 from hilp.learning import configs, methods
@@ -21,6 +21,7 @@ from hilp.presets import Preset
 HORIZON = "phi_discount"  # where it is "auto", so is the stride
 CHUNK = "chunk"
 AHEAD = "k"  # rows that a skill of hindsight sums up
+LEAPS = "cut_leaps"
 COUNTS = (CHUNK, AHEAD)
 TARGETS = 0.5  # share of commands that are targets for what is observed, from which a log is one of positions
 ALIKE = 0.8  # of the autocorrelation over one row that is left over a chunk
@@ -45,20 +46,21 @@ class Resolved(NamedTuple):
 
 def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resolved:
     """Numbers for all that is "auto", and data subsampled to go with them; before: the description of a resumed run."""
-    keys = configs.to_fit(config)
-    if not keys:
-        return Resolved(config, data)
-    stride_open = HORIZON in keys and not hasattr(config, AHEAD) and _stride_open(data)  # a gait is not subsampled
     begun = before.get("config") or {}
     if not isinstance(begun, Mapping):
         raise HilpError(
             f"the config in run.json is no config, but {begun!r:.60}: restore it, or train in another folder"
         )
+    config, data, line = _without_leaps(config, data, begun)
+    lines = [] if line is None else [line]
+    keys = configs.to_fit(config)
+    if not keys:
+        return Resolved(config, data, line)
+    stride_open = HORIZON in keys and not hasattr(config, AHEAD) and _stride_open(data)  # a gait is not subsampled
     values = configs.known(config, begun, keys)
     stride = before.get("stride", 1)
     if len(values) == len(keys) and type(stride) is int and stride >= 1:
         return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
-    lines = []
     if discounts := [key for key in keys if key.endswith("discount")]:
         scale = timescale.of_dataset(data)
         if not stride_open:
@@ -78,6 +80,22 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
         config = configs.changed(config, {BC_WEIGHT: weight})
         lines += [] if line is None else [line]
     return Resolved(config, data, "; ".join(lines) or None)
+
+
+def _without_leaps(config: Any, data: Dataset, begun: Mapping[str, Any]) -> tuple[Any, Dataset, str | None]:
+    """Data that ends where chance made a long step, if that is wanted or, of "auto", if there are any."""
+    if LEAPS in configs.to_fit(config):
+        known = configs.known(config, begun, [LEAPS])
+        if not known and not dynamics.of_dataset(data).leaps:
+            return configs.changed(config, {LEAPS: False}), data, None
+        config = configs.changed(config, known or {LEAPS: True})
+    if not getattr(config, LEAPS, False):
+        return config, data, None
+    told = dynamics.of_dataset(data).line
+    cut, leaps = dynamics.without_leaps(data)
+    config = configs.changed(config, {LEAPS: leaps > 0})
+    done = f"trajectories are cut at {leaps:,} long steps ({LEAPS})" if leaps else "no step is long enough to be cut"
+    return config, cut, f"{told}; {done}"
 
 
 def usual(

@@ -21,6 +21,7 @@ from hilp.learning.configs import (
     AUTO,
     LATER,
     AutoFraction,
+    AutoSwitch,
     ChunkConfig,
     Count,
     Ema,
@@ -46,6 +47,8 @@ class PhiConfig(skills.Config):
     bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
     # Share of skills that lead to the goal of their row; the others, in the paper all, are uniform.
     lived: Share = field(default=0.0, metadata=LATER)
+    # Where chance makes long steps, as teleports do, trajectories end before them: nothing is learned from luck.
+    cut_leaps: AutoSwitch = field(default=False, metadata=LATER)
     actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
 
 
@@ -258,6 +261,7 @@ PRESETS = {
         "phi_tau": 0.02,
         "tau": 0.02,
         "temperature": 3.0,
+        "cut_leaps": AUTO,
         "lived": 1.0,  # skills that were lived say more about the data's actions than uniform ones
     },
     "laptop antmaze": {

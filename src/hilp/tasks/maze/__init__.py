@@ -149,8 +149,8 @@ class Maze(Grid):
         longest = float(self.cell_steps.max() / STEP if finite is None else finite.steps.max())
         return 50 * math.ceil(4 * longest / 50)
 
-    def step(self, xy: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """Where the robots at xy [n, 2] are after one action [n, 2] each; float64."""
+    def step(self, xy: np.ndarray, action: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Where the robots at xy [n, 2] are after one action [n, 2] each; float64. rng: of mazes of chance."""
         xy = np.asarray(xy, np.float64)
         move = STEP * np.clip(np.asarray(action, np.float64), -1, 1)
         moved = self._slide(xy, move, first=0)
@@ -230,14 +230,14 @@ class Maze(Grid):
         """n episodes, each from a random start to a random goal that is not reached yet; either can be given."""
         goals = self.starts(rng, n) if goal is None else np.tile(self.require_position(goal, "goal"), (n, 1))
         if start is not None:
-            return self._run(np.tile(self.require_position(start, "start"), (n, 1)), goals)
+            return self._run(np.tile(self.require_position(start, "start"), (n, 1)), goals, rng)
         xy = self.starts(rng, n)
         while (near := at_goal(xy, goals)).any():
             xy[near] = self.starts(rng, int(near.sum()))
-        return self._run(xy, goals)
+        return self._run(xy, goals, rng)
 
-    def _run(self, xy: np.ndarray, goals: np.ndarray) -> "MazeEpisodes":
-        return MazeEpisodes(self, xy, goals)
+    def _run(self, xy: np.ndarray, goals: np.ndarray, rng: np.random.Generator) -> "MazeEpisodes":
+        return MazeEpisodes(self, xy, goals, rng)
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
         return np.full(2, np.nan)
@@ -271,7 +271,7 @@ class Maze(Grid):
         xy = self.starts(rng, n)
         while (near := 2 * way[self.cell(xy)] < way.max()).any():
             xy[near] = self.starts(rng, int(near.sum()))
-        return self._run(xy, np.tile(self.target.astype(np.float64), (n, 1)))
+        return self._run(xy, np.tile(self.target.astype(np.float64), (n, 1)), rng)
 
     def cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of free_cells that each valid position [n, 2] is in."""
@@ -317,13 +317,13 @@ class Maze(Grid):
 class MazeEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are float32."""
 
-    def __init__(self, maze: Maze, xy: np.ndarray, goals: np.ndarray) -> None:
-        self._world, self.xy, self._goal_xy = maze, xy, goals
+    def __init__(self, maze: Maze, xy: np.ndarray, goals: np.ndarray, rng: np.random.Generator | None = None) -> None:
+        self._world, self.xy, self._goal_xy, self._rng = maze, xy, goals, rng
         self.goals = goals.astype(np.float32)
         self.observations = xy.astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
-        self.xy = self._world.step(self.xy, actions)
+        self.xy = self._world.step(self.xy, actions, self._rng)
         self.observations = self.xy.astype(np.float32)
 
     def reached(self) -> np.ndarray:
@@ -414,8 +414,8 @@ class PixelMaze(Maze):
     def place(self, observations: Any) -> np.ndarray:
         return self.positions(observations)
 
-    def _run(self, xy: np.ndarray, goals: np.ndarray) -> Any:
-        return rendering.RenderedEpisodes(self, super()._run(xy, goals))
+    def _run(self, xy: np.ndarray, goals: np.ndarray, rng: np.random.Generator) -> Any:
+        return rendering.RenderedEpisodes(self, super()._run(xy, goals, rng))
 
     def require_position(self, xy: Any, name: str) -> np.ndarray:
         """A start or goal; of an image the nearest free position, because reading an image rounds."""

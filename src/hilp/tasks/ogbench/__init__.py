@@ -64,8 +64,14 @@ class OgbenchMaze(OgbenchTask):
 
     @cached_property
     def ground(self) -> AntMaze:
-        """The cells of this maze and the ways between them (not of one with teleports); walls and ant are the same."""
-        return AntMaze(self.name, "\n".join("".join("#" if wall else "." for wall in row) for row in self.walls))
+        """The cells of this maze and the ways between them; walls and ant are the same.
+
+        Teleports are cells as others; one that nothing but a teleport leads to is left out, as there is no way from it.
+        """
+        walls = self.walls
+        around = [np.roll(walls, shift, axis) for axis in (0, 1) for shift in (1, -1)]
+        walls = walls | np.logical_and.reduce(around)
+        return AntMaze(self.name, "\n".join("".join("#" if wall else "." for wall in row) for row in walls))
 
     @property
     def radius(self) -> float:
