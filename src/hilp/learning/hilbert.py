@@ -70,4 +70,4 @@ def discounted(steps: Steps, discount: float) -> Steps:
 def steps_of_value(v: Array, discount: float) -> Array:
     """The number of steps that a value stands for, -discounted(steps): its inverse, cut just inside of its range."""
     longest = 1.0 / (1.0 - discount)
-    return jnp.log1p((1.0 - discount) * jnp.clip(v, VALUE_MARGIN - longest, -VALUE_MARGIN)) / jnp.log(discount)
+    return jnp.log(1.0 + (1.0 - discount) * jnp.clip(v, VALUE_MARGIN - longest, -VALUE_MARGIN)) / jnp.log(discount)

@@ -105,9 +105,9 @@ class ValuePlanner(GraphPlanner):
         self.prices = np.where(drawn.counts > 0, drawn.steps, GUESS + self.priced(drawn.steps))
 
     def priced(self, steps: np.ndarray) -> np.ndarray:
-        """Steps by the word of the method, as they count on a way."""
+        """Steps by the word of the method, as they count on a way: a guess, where they are too many to be believed."""
         times = np.minimum(np.asarray(steps, np.float64) / self.reach, LONGEST)
-        return np.where(times > 1.0, steps * PENALTY**times, steps)
+        return np.where(times > 1.0, GUESS + steps * PENALTY**times, steps)
 
     def stuck(self) -> StuckAgents:
         return StuckAgents(AIM * self.reach, AIM * self.reach)
@@ -116,8 +116,12 @@ class ValuePlanner(GraphPlanner):
         return self.priced(np.maximum(table(self.between, self.landmarks, goals).T, LEAST))
 
     def steps_left(self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray) -> np.ndarray:
+        return self._seen(here, goals, to_goals)[-1]
+
+    def _seen(self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Steps by the word of the method to all landmarks, and to the goal; and those of the best way to it."""
         away, straight = table(self.between, here, self.landmarks), pairs(self.between, here, goals)
-        return np.minimum(self.priced(straight), (self.priced(away) + to_goals).min(axis=1))
+        return away, straight, np.minimum(self.priced(straight), (self.priced(away) + to_goals).min(axis=1))
 
     def subgoals(
         self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, stuck: StuckAgents, rows: np.ndarray
@@ -126,8 +130,7 @@ class ValuePlanner(GraphPlanner):
         the goal, and that of the goal itself once it is within reach.
         """
         found, to_goals = np.array(goals[rows]), to_goals[rows]
-        away, straight = table(self.between, here[rows], self.landmarks), pairs(self.between, here[rows], found)
-        steps_left = np.minimum(self.priced(straight), (self.priced(away) + to_goals).min(axis=1))
+        away, straight, steps_left = self._seen(here[rows], found, to_goals)
         at = np.full((len(here), 1), np.nan)  # agents are known by their way to go: who has another is elsewhere
         at[rows, 0] = steps_left
         reaches, at_random = stuck.reaches(at, steps_left, rows)
@@ -151,6 +154,6 @@ class ValuePlanner(GraphPlanner):
         path = np.array([at, *self.graph.target[edges]])
         legs = float(away[at]), float(self.between(self.landmarks[path[-1:]], goal[None])[0])
         support = int(self.graph.counts[edges].min()) if edges else None
-        is_shown = support != 0 and max(legs) <= AIM * self.reach
+        is_shown = support != 0 and max(legs) <= self.reach
         steps = sum(legs) + float(self.graph.steps[edges].sum())
         return PathInfo(self.graph.landmarks[path].astype(np.int64), steps, support, "yes" if is_shown else "unknown")

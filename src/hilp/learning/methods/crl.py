@@ -62,7 +62,7 @@ class Policy(gcbc.Policy):
         both = jnp.concatenate([there, psi.reshape(*there.shape[:-1], -1)], axis=-1)  # psi once for each goal
 
         def of_rows(state: Array, aim: Array) -> Array:
-            goal, psi = aim[:, :size], aim[:, size:]
+            goal, psi = jnp.split(aim, [size], axis=-1)
 
             def of(action: Array) -> Array:
                 return jnp.sum(self.phi(networks.join(state, action)) * psi, axis=-1) / math.sqrt(psi.shape[-1])

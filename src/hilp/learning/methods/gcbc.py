@@ -54,7 +54,7 @@ class Policy(eqx.Module):
 
 
 def of_pairs(rule: Callable[[Array, Array], Array], here: Array, there: Array) -> Array:
-    """What a rule of rows says of pairs, whose leading axes are broadcast."""
+    """What a rule of rows says of pairs, a number each; leading axes are broadcast."""
     shape = jnp.broadcast_shapes(here.shape[:-1], there.shape[:-1])
     rows = (jnp.broadcast_to(one, (*shape, one.shape[-1])).reshape(-1, one.shape[-1]) for one in (here, there))
     return rule(*rows).reshape(shape)

@@ -74,7 +74,7 @@ class Policy(gcbc.Policy):
 
     def steps(self, here: Array, there: Array) -> Array:
         """Steps from one state to another, both as the skills of goals; leading axes are broadcast."""
-        v = gcbc.of_pairs(lambda *sg: self.value(networks.join(*sg))[..., 0], here, there)
+        v = gcbc.of_pairs(lambda *sg: self.value(networks.join(*sg)), here, there)
         return hilbert.steps_of_value(v, self.discount)
 
 

@@ -91,7 +91,7 @@ class Policy(eqx.Module):
 
     def steps(self, here: Array, there: Array) -> Array:
         """Steps from one state to another, both as the skills of goals; leading axes are broadcast."""
-        v = gcbc.of_pairs(lambda s, g: self.value(networks.join(s, self.rep(s, g)))[..., 0], here, there)
+        v = gcbc.of_pairs(lambda s, g: self.value(networks.join(s, self.rep(s, g))), here, there)
         return hilbert.steps_of_value(v, self.discount)
 
 
