@@ -199,7 +199,8 @@ def test_plans_that_need_a_metric_are_refused(policy: hilp.FoundationPolicy) -> 
 def test_a_policy_from_before_plans_on_its_own_transitions(policy: hilp.FoundationPolicy) -> None:
     bare = replace(policy, graph=None)
     seen, goal = bare.bank.observations[:4], bare.bank.observations[40]
-    assert bare.act(seen, bare.goal(goal)).shape == (4, 2)
+    assert bare.act(seen, bare.goal(goal, plan="graph")).shape == (4, 2)
+    assert (bare.goal(goal)(seen) == bare.goal_skill(goal)).all(), "auto takes a graph of training"
     assert bare.planner.graph.counts.max() > 0
 
 

@@ -45,7 +45,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     module = load(folder)
     theirs = module.load(folder)
     worst = policy_programs.hold(policy, theirs.rules)
-    if graph and "distance" not in exported.refused:
+    if graph and not policy.plans_by_steps and "distance" not in exported.refused:
         worst = max(worst, policy_programs.hold_planner(policy.planner, theirs.planner))
     for path in prompts:
         target = folder / PROMPTS / _name(path)

@@ -193,7 +193,10 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
             compare(rule, arguments, policy.rule(rule, *arguments))
     if policy.has_rule("steps"):
         here, there = policy.goal_skill(seen), policy.goal_skill(following)
-        compare("steps", [here, there], policy.steps_between(here, there)[:, None])
+        ours = policy.steps_between(here, there)[:, None]
+        nudged = [(_nudged(here, rng), _nudged(there, rng)) for _ in range(NUDGES)]  # a logarithm is steep at its end
+        swayed = np.stack([policy.steps_between(*pair)[:, None] for pair in nudged])
+        compare("steps", [here, there], ours, np.abs(swayed - ours).max(axis=0))
     if policy.has_rule("goal_direction"):
         here, there = policy.encode(seen), policy.encode(following)
         ours = policy.rule("act", seen, policy.goal_direction(here, there))

@@ -226,8 +226,6 @@ def _is_on_graph(policy: Agent, options: Goal) -> bool:
     """Whether goals are reached by way of the graph; a radius asks for midpoints."""
     if options.plan != "auto" or options.radius is not None:
         return options.plan == "graph"
-    if policy.plans_by_steps:
-        return True
     return policy.graph is not None and policy.planner.is_fine_enough
 
 

@@ -105,8 +105,8 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
 
 
 def export(cfg: Config, state: State) -> Policy:
-    kept = {"phi": state.phi[0], "psi": state.psi[0], "discount": cfg.goal_discount}
-    return Policy(state.actor_average or state.actor, **kept)
+    actor = state.actor_average or state.actor
+    return Policy(actor, phi=state.phi[0], psi=state.psi[0], discount=cfg.goal_discount)
 
 
 Critic = tuple[networks.Ensemble, networks.Ensemble]  # phi and psi

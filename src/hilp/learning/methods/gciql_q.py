@@ -74,8 +74,8 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     return State(value, critic, critic_target, actor, average, opt), info
 
 
-def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor_average or state.actor, value=state.value, discount=cfg.discount)
+def export(cfg: Config, state: State) -> gciql.Policy:
+    return gciql.Policy(state.actor_average or state.actor, value=state.value, discount=cfg.discount)
 
 
 PRESETS = {
