@@ -203,6 +203,8 @@ def test_the_plans_of_a_method_are_known_before_it_is_trained() -> None:
     spec = Spec(2, 2)
     found = {name: cells.has_rule("goal_direction", methods.config(name), spec) for name in methods.MODULES}
     assert {name for name, has in found.items() if has} == {"hilp", "hilp-directed", "hindsight", "sf-hilp"}
+    by_steps = {name for name in methods.MODULES if cells.has_rule("steps", methods.config(name), spec)}
+    assert by_steps == {"crl", "gc-iql", "gc-iql-q", "hiql", "qrl"}
 
 
 def bench_goals(tmp_path: Path, data: Path, *words: str) -> list[dict[str, Any]]:

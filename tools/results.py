@@ -439,6 +439,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "quickstarts": quickstarts,
     "maze methods": maze_methods,
     "maze data": lambda: grid("data", runs("goals-graph"), lambda row: data(row) + label(row)[4:], plan),
+    "plans of others": lambda: grid("method", runs("plans"), label, lambda row: f"{data(row)}, {plan(row)}"),
     "zoo": zoo,
     "own maps": own_maps,
     "one-way doors": one_way,

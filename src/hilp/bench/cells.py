@@ -249,7 +249,8 @@ class GoalCell(Cell):
 
     @property
     def prompts(self) -> tuple[int | str, ...]:
-        return GOAL_PLANS if self.has_rule("goal_direction") else (0,)
+        by_steps = self.has_rule("steps") and not self.data.spec.pictures
+        return GOAL_PLANS if self.has_rule("goal_direction") else (0, "auto") if by_steps else (0,)
 
     def run(self) -> list[Row]:
         compared = self.table.errors and self.has_rule("goal_direction")

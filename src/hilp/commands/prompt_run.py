@@ -20,7 +20,7 @@ from hilp.evaluation.rows import SHARE
 from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import base, specs
-from hilp.prompts.agent import has_graph
+from hilp.prompts.agent import has_ways
 from hilp.report import recording, video
 from hilp.tasks import rendering
 
@@ -109,7 +109,7 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
 
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     """Raise where flags need a task, or nothing says where to act."""
-    plain = policy.spec.observation_dim > 1 and not policy.spec.parts and has_graph(policy)
+    plain = policy.spec.observation_dim > 1 and not policy.spec.parts and has_ways(policy)
     if flags.picture and (flags.goal is None or flags.add or flags.then or not plain):
         raise HilpError(
             "--picture draws a walk in a task, or of a policy with a graph the way to one --goal among the states of "

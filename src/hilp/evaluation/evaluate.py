@@ -18,7 +18,7 @@ from hilp.evaluation.setup import TARGET, acting_task, resolve_goal, reward_func
 from hilp.policy import listening
 from hilp.policy.policy import FoundationPolicy, require_policy
 from hilp.prompts import midpoints
-from hilp.prompts.agent import has_graph
+from hilp.prompts.agent import has_graph, has_ways
 from hilp.prompts.base import SumPrompt, ThenPrompt
 from hilp.prompts.specs import Goal, Reward, Spec, Sum, Then
 from hilp.tasks.base import with_workers
@@ -140,7 +140,7 @@ def default_prompts(policy: FoundationPolicy, world: tasks.Task, plan: Any = Non
 def default_plans(policy: FoundationPolicy) -> list[int | str]:
     """The plans that are evaluated by default: as many as the policy has rules for."""
     if not policy.has_rule("goal_direction"):
-        return [0]
+        return [0, "auto"] if has_ways(policy) else [0]
     return [0, 1, 3, "auto", *(["graph"] if has_graph(policy) else [])]
 
 

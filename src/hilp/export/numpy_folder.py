@@ -16,7 +16,7 @@ from hilp.errors import HilpError
 from hilp.export import policy_programs, runtime
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import promptable
-from hilp.prompts.agent import has_graph
+from hilp.prompts.agent import has_ways
 
 RUNTIME, PROMPTS = "hilp_runtime", "prompts"
 SOURCE = Path(runtime.__file__).parent.parent  # the package hilp
@@ -26,7 +26,7 @@ COPIED = ("errors.py", "trees.py", "spec.py", "data/rewards.py", "storage/arrays
 def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[str, Any]:
     """Write all files into a folder; returns what was written."""
     exported = policy_programs.programs_of(policy, policy.method)
-    has_own_graph = has_graph(policy) and "act_between" in exported.programs
+    has_own_graph = has_ways(policy) and not {"act_between", "steps"}.isdisjoint(exported.programs)
     graph = policy.planner.graph.columns() if has_own_graph else {}
     note = {
         "format": runtime.FORMAT,
@@ -36,7 +36,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         "transform": None if policy.transform is None else policy.transform.to_json(),
         "skill_horizon": policy.skill_horizon,
         "stride": policy.stride,
-        "trained_graph": policy.graph is not None and "act_between" in exported.programs,
+        "trained_graph": policy.graph is not None and has_own_graph,
         "refused": exported.refused,
         "programs": {name: asdict(program) for name, program in exported.programs.items()},
     }
@@ -45,7 +45,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     module = load(folder)
     theirs = module.load(folder)
     worst = policy_programs.hold(policy, theirs.rules)
-    if graph and "distance" not in exported.refused:
+    if graph and not policy.plans_by_steps and "distance" not in exported.refused:
         worst = max(worst, policy_programs.hold_planner(policy.planner, theirs.planner))
     for path in prompts:
         target = folder / PROMPTS / _name(path)

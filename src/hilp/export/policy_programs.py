@@ -26,6 +26,7 @@ from hilp.trees import Tree
 RULES = {"act": "observation skill", "encode": "observation", "goal_skill": "observation",
          "cumulant": "observation next_observation", "backward": "observation", "project": "skill",
          "prior": "observation skill", "distance": "latent target", "goal_direction": "latent target",
+         "steps": "skill other_skill",
          "act_towards": "observation target", "act_between": "observation latent target"}  # fmt: skip
 NEEDS = {"act_towards": "goal_direction", "act_between": "goal_direction"}  # what these are put together of
 
@@ -107,7 +108,7 @@ def _program(
     places = iter(range(len(builder.inputs)))
     for name in takes.split():
         if "observation" not in name:
-            width = int(policy.core.skill_dim) if name == "skill" else latent_dim(policy)
+            width = int(policy.core.skill_dim) if "skill" in name else latent_dim(policy)
             arguments.append(jax.ShapeDtypeStruct((count, width), np.float32))
             operands.append(next(places))
             continue
@@ -190,6 +191,12 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
     for rule, arguments in inputs.items():
         if policy.has_rule(rule):
             compare(rule, arguments, policy.rule(rule, *arguments))
+    if policy.has_rule("steps"):
+        here, there = policy.goal_skill(seen), policy.goal_skill(following)
+        ours = policy.steps_between(here, there)[:, None]
+        nudged = [(_nudged(here, rng), _nudged(there, rng)) for _ in range(NUDGES)]  # a logarithm is steep at its end
+        swayed = np.stack([policy.steps_between(*pair)[:, None] for pair in nudged])
+        compare("steps", [here, there], ours, np.abs(swayed - ours).max(axis=0))
     if policy.has_rule("goal_direction"):
         here, there = policy.encode(seen), policy.encode(following)
         ours = policy.rule("act", seen, policy.goal_direction(here, there))

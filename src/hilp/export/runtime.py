@@ -146,7 +146,7 @@ class Policy(PromptablePolicy):
     def rule(self, name: str, *inputs: Any) -> np.ndarray:
         if name not in self.rules:
             raise HilpError(self.refused.get(name, f"{self.method} has no rule '{name}'"))
-        if name in ("distance", "goal_direction"):
+        if name in ("distance", "goal_direction", "steps"):
             return self._in_blocks(self.rules[name], *inputs)
         single = name == "project" and np.ndim(inputs[0]) == 1
         given = [one.arrays if isinstance(one, Batch) else [one[None] if single else one] for one in inputs]
@@ -154,7 +154,7 @@ class Policy(PromptablePolicy):
         return found[0] if single else found
 
     def _in_blocks(self, program: Program, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """A rule of two latents, whose leading axes are broadcast."""
+        """A rule of two latents or skills, whose leading axes are broadcast."""
         here, there = np.asarray(here, np.float32), np.asarray(there, np.float32)
         shape = np.broadcast_shapes(here.shape, there.shape)
         pairs = [np.broadcast_to(latents, shape).reshape(-1, shape[-1]) for latents in (here, there)]
@@ -188,7 +188,7 @@ class Policy(PromptablePolicy):
         columns = {name[6:]: column for name, column in self.arrays.items() if name.startswith("graph.")}
         if not columns:
             raise HilpError(self.refused.get("goal_direction", "this policy was exported without a graph"))
-        return GraphPlanner(Graph.from_columns(columns, len(self.midpoints)), self.midpoints, self.discount)
+        return self.planner_on(Graph.from_columns(columns, len(self.midpoints)))
 
     def latent_column(self, name: str) -> np.ndarray | None:
         """Latents as hilp computed them: whether a state is near enough is a yes or a no, to the last bit."""

@@ -10,6 +10,7 @@ from hilp.learning import losses
 
 Steps = TypeVar("Steps", np.ndarray, Array)
 SQUARE_FLOOR = 1e-6  # of |phi(s) - phi(g)|^2, so that the root has a gradient
+VALUE_MARGIN = 1e-3  # of the ends of a value's range, where its logarithm has none
 
 
 def value(phi_s: Array, phi_g: Array) -> Array:
@@ -64,3 +65,9 @@ def skill_reward(phi_s: Array, phi_next: Array, z: Array) -> Array:
 def discounted(steps: Steps, discount: float) -> Steps:
     """The value scale of a distance: (1 - gamma^d) / (1 - gamma), what |phi(s) - phi(g)| is trained towards."""
     return (1.0 - discount**steps) / (1.0 - discount)
+
+
+def steps_of_value(v: Array, discount: float) -> Array:
+    """The number of steps that a value stands for, -discounted(steps): its inverse, cut just inside of its range."""
+    longest = 1.0 / (1.0 - discount)
+    return jnp.log(1.0 + (1.0 - discount) * jnp.clip(v, VALUE_MARGIN - longest, -VALUE_MARGIN)) / jnp.log(discount)

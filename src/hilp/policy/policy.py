@@ -27,8 +27,8 @@ from hilp.learning import methods
 from hilp.policy import artifact, places
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
-from hilp.prompts import graph
-from hilp.prompts.agent import AT_GOAL, Batch, require_graph
+from hilp.prompts import graph, value_graph
+from hilp.prompts.agent import AT_GOAL, Batch, require_ways
 from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.base import Packed
 from hilp.prompts.graph import Graph
@@ -192,11 +192,11 @@ class FoundationPolicy(PromptablePolicy):
 
     def with_graph(self, data: Dataset, seed: int = 0) -> "FoundationPolicy":
         """This policy with the graph of trajectories, as training leaves it: for policies that have none."""
-        require_graph(self)
-        rows, lengths = graph.trajectories(data.lengths, seed)
-        latents = self.encode_all(data.observations, rows)
+        require_ways(self)
+        most = value_graph.MOST_ROWS if self.plans_by_steps else graph.MOST_ROWS
+        rows, lengths = graph.trajectories(data.lengths, seed, most)
         slower = dynamics.of_dataset(data).slower
-        drawn = graph.build(self.midpoints.latents, latents, lengths, self.discount, seed, slower)
+        drawn = self.drawn(self.encode_all(data.observations, rows), lengths, seed, slower)
         return dataclasses.replace(self, graph=drawn)
 
     def with_skills(self, data: Dataset, seed: int = 0) -> "FoundationPolicy":

@@ -13,10 +13,11 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError, PromptUnsupported, some
-from hilp.prompts import graph
+from hilp.prompts import graph, value_graph
 from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.graph import Graph, GraphPlanner
 from hilp.prompts.midpoints import DirectedMidpoints, Midpoints
+from hilp.prompts.value_graph import ValuePlanner
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -235,6 +236,11 @@ class Agent:
         """phi of one observation or a batch."""
         return self._of_each("encode", "has no latent map", observation)
 
+    @property
+    def plans_by_steps(self) -> bool:
+        """Whether it has no phi to plan in, but says how many steps lie between two states, as the skills of goals."""
+        return self.has_rule("steps") and not self.spec.pictures  # of pictures that would take seconds
+
     def goal_skill(self, goal: Any) -> np.ndarray:
         """The one skill that a goal stands for, of one goal or a batch."""
         return self._of_each("goal_skill", "has no goal rule", goal)
@@ -246,9 +252,9 @@ class Agent:
         return found[0] if batch.single else found
 
     def latents(self, batch: Batch) -> np.ndarray:
-        """phi of a checked batch, computed once."""
+        """What plans know a checked batch by, computed once: phi, or the skill of being there."""
         if batch.latents is None:
-            batch.latents = self.rule("encode", batch)
+            batch.latents = self.rule("goal_skill" if self.plans_by_steps else "encode", batch)
         return batch.latents
 
     def encode_goal(self, goal: Batch) -> np.ndarray:
@@ -256,14 +262,17 @@ class Agent:
         return self.rule("encode", goal)
 
     def encode_all(self, rows: Tree, numbers: np.ndarray | None = None) -> np.ndarray:
-        """phi of any number of rows, or of these; images in blocks, because they take more memory than latents."""
-        self.require_rule("encode", "has no latent map")
+        """The latents of any number of rows, or of these; images in blocks, because they take more memory."""
+        if not self.plans_by_steps:
+            self.require_rule("encode", "has no latent map")
         if not self.spec.parts:
-            return self.rule("encode", Batch(self.check(rows if numbers is None else rows[numbers]).tree, False))
+            return self.latents(Batch(self.check(rows if numbers is None else rows[numbers]).tree, False))
         count = trees.rows(rows) if numbers is None else len(numbers)
         blocks: list[Any] = [slice(first, first + BLOCK) for first in range(0, max(1, count), BLOCK)]
         wanted = blocks if numbers is None else [numbers[block] for block in blocks]
-        return np.concatenate([self.encode(trees.over(lambda part, at=at: part[at], rows)) for at in wanted])
+        return np.concatenate(
+            [self.latents(self.check(trees.over(lambda part, at=at: part[at], rows))) for at in wanted]
+        )
 
     def goal_direction(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """The skill that moves from one latent to another; 0 where they are the same to within rounding errors."""
@@ -276,6 +285,10 @@ class Agent:
         if self.has_rule("distance"):
             return self.rule("distance", here, there)
         return np.asarray(np.linalg.norm(np.asarray(there - here, np.float64), axis=-1))
+
+    def steps_between(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """From one state to another, both as the skills of goals; leading axes are broadcast."""
+        return self.rule("steps", here, there)
 
     def reward_features(self, observation: Any, following: Any) -> np.ndarray:
         """What rewards of transitions are expressed in: the cumulant, whose inner product with a skill is the reward
@@ -312,7 +325,7 @@ class Agent:
 
     @cached_property
     def bank_latents(self) -> np.ndarray:
-        """phi of the observations of the bank."""
+        """The latents of the observations of the bank."""
         return self.encode_all(self.bank.observations)
 
     @cached_property
@@ -330,18 +343,48 @@ class Agent:
             kept = self.latent_column("next_latents")
             following = self.encode_all(self.bank.next_observations) if kept is None else kept
             pairs = np.stack([self.midpoints.latents, following], axis=1).reshape(-1, following.shape[1])
-            drawn = graph.build(self.midpoints.latents, pairs, np.full(len(following), 2), self.discount)
+            drawn = self.drawn(pairs, np.full(len(following), 2))
+        return self.planner_on(drawn)
+
+    def drawn(self, latents: np.ndarray, lengths: np.ndarray, seed: int = 0, slower: float = 1.0) -> Graph:
+        """The graph of trajectories whose latents lie one behind the other; slower: see `graph.build`."""
+        bank = self.midpoints.latents
+        if self.plans_by_steps:
+            return value_graph.build(bank, latents, lengths, self.steps_between, seed, slower)
+        return graph.build(bank, latents, lengths, self.discount, seed, slower)
+
+    def planner_on(self, drawn: Graph) -> GraphPlanner:
+        """What plans on a graph."""
+        if self.plans_by_steps:
+            return ValuePlanner(drawn, self.midpoints, self.steps_between)
         return GraphPlanner(drawn, self.midpoints, self.discount)
 
 
 def has_graph(policy: Agent) -> bool:
-    """Whether a policy has what a graph of its data is made of."""
+    """Whether a policy has what a graph of its data is made of, and directions along it."""
     return policy.has_rule("goal_direction") and policy.has_rule("discount") and len(policy.bank) > 0
 
 
+def has_ways(policy: Agent) -> bool:
+    """Whether goals can be reached by way of a graph of the data."""
+    return has_graph(policy) or (policy.plans_by_steps and len(policy.bank) > 0)
+
+
 def require_graph(policy: Agent) -> None:
-    """Raise unless a policy has what a graph of its data is made of."""
+    """Raise unless a policy has what a graph of its data is made of, and directions along it."""
     policy.require_rule("goal_direction", "has no latent distances, so it has no graph of its data: use plan=0")
     policy.require_rule("discount", "does not say how far its distances reach, so it has no graph of its data")
+    require_bank(policy)
+
+
+def require_ways(policy: Agent) -> None:
+    """Raise unless goals can be reached by way of a graph of the data."""
+    if not policy.plans_by_steps:
+        return require_graph(policy)
+    policy.require_rule("steps", "does not say how many steps lie between two states")
+    require_bank(policy)
+
+
+def require_bank(policy: Agent) -> None:
     if not len(policy.bank):
         raise HilpError("this policy was saved without a bank of states, so it has no graph of its data: use plan=0")

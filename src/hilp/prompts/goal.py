@@ -14,7 +14,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError, some
-from hilp.prompts.agent import Agent, Batch, require_graph
+from hilp.prompts.agent import Agent, Batch, require_ways
 from hilp.prompts.base import Packed, Prompt
 from hilp.prompts.graph import GUESS, PathInfo, nearest
 from hilp.prompts.memory import AgentMemory, LatentEma, StuckAgents, TriedChoices
@@ -60,13 +60,15 @@ class GoalPrompt(Prompt):
         if self.latent.ndim == 2 and len(self.latent) != count:
             raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {count}")
         target = np.array(np.broadcast_to(self.latent, (count, self.latent.shape[-1])))
-        if not self.policy.has_rule("goal_direction"):
+        by_direction = self.policy.has_rule("goal_direction")
+        if self.stuck is None and not by_direction:
             return target
         here = self.policy.latents(batch)
         if self.latent_ema is not None:
             here = self.latent_ema(here)
         rows = np.arange(count) if active is None else np.flatnonzero(active)
-        return self.policy.goal_direction(here, self._targets(here, target, rows))
+        targets = self._targets(here, target, rows)
+        return self.policy.goal_direction(here, targets) if by_direction else targets
 
     def step(self, batch: Batch) -> np.ndarray | None:
         if self.latent_ema is not None or not self.policy.has_rule("goal_direction"):
@@ -90,7 +92,7 @@ class GoalPrompt(Prompt):
             assert self.to_goal is not None
             planner, steps = self.policy.planner, np.broadcast_to(self.to_goal, (len(here), self.to_goal.shape[-1]))
             shown = np.ones(len(rows), bool)
-            if self.plan == "auto":
+            if self.plan == "auto" and not self.policy.plans_by_steps:  # that has no midpoints
                 shown = planner.steps_left(here[rows], goals[rows], steps[rows]) < GUESS
             target[rows[shown]] = planner.subgoals(here, goals, steps, self.spec.best, self.stuck, rows[shown])
             rows = rows[~shown]
@@ -127,7 +129,7 @@ class GoalPrompt(Prompt):
     def holds(self) -> bool | None:
         """Whether trajectories of the data stay at this goal; None where the data is not around it, or cannot tell."""
         graph = self.policy.graph
-        if graph is None or self.latent.ndim != 1:
+        if graph is None or self.latent.ndim != 1 or self.policy.plans_by_steps:
             return None
         if _apart(self.policy, graph.landmarks, self.latent) > 2.0 * graph.radius:
             return None
@@ -137,12 +139,12 @@ class GoalPrompt(Prompt):
         """What the graph of the data says about the way from an observation to this goal, before acting."""
         if self.latent.ndim != 1:
             raise HilpError("path_info is about one goal: make a prompt with one")
-        require_graph(self.policy)
+        require_ways(self.policy)
         to_goal = self.policy.planner.to_goals(self.latent[None])[0] if self.to_goal is None else self.to_goal
-        here = np.asarray(self.policy.encode(observation))
-        if here.ndim != 1:
+        batch = self.policy.check(observation)
+        if not batch.single:
             raise HilpError("path_info is from one observation on: give one")
-        return self.policy.planner.path_info(here, self.latent, to_goal)
+        return self.policy.planner.path_info(self.policy.latents(batch)[0], self.latent, to_goal)
 
     def path(self, observation: Any) -> Tree:
         """The landmarks to come, as observations of the policy's bank: where it lacks them, those nearest to them."""
@@ -165,9 +167,13 @@ class GoalPrompt(Prompt):
         return self.path_info(observation).reachable
 
     def reached(self, observations: Any) -> np.ndarray:
-        """bool [n]: observations that are as near to the goal as latent distances tell, within some steps."""
-        self.policy.require_rule("goal_direction", "has no distances to tell whether a goal is reached: say until when")
+        """bool [n]: observations that are as near to the goal as distances tell, within some steps."""
+        if not self.policy.plans_by_steps:
+            lacking = "has no distances to tell whether a goal is reached: say until when"
+            self.policy.require_rule("goal_direction", lacking)
         here = self.policy.latents(self.policy.check(observations))
+        if self.policy.plans_by_steps:
+            return self.policy.steps_between(here, np.broadcast_to(self.latent, here.shape)) <= NEAR
         apart = self.policy.distance(here, np.broadcast_to(self.latent, here.shape))
         return np.asarray(undiscounted(apart, self.policy.discount) <= NEAR)
 
@@ -228,9 +234,10 @@ def require(policy: Agent, options: Goal) -> None:
     plan = options.plan
     rule = "goal_direction" if policy.has_rule("goal_direction") else "goal_skill"
     policy.require_rule(rule, "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
-    if plan == "graph":
-        require_graph(policy)
-    if plan != 0:
+    by_steps = policy.plans_by_steps and plan in ("auto", "graph") and options.radius is None
+    if plan == "graph" or by_steps:
+        require_ways(policy)
+    if plan != 0 and not by_steps:
         policy.require_rule("goal_direction", "has no latent distances to find midpoints with: use plan=0")
         if not len(policy.bank):
             raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
@@ -238,7 +245,7 @@ def require(policy: Agent, options: Goal) -> None:
             policy.require_rule("distance", "has no distances: use plan=0")
     if options.smooth != "auto":
         policy.require_rule("goal_direction", "goes by no direction that could be smoother")
-    if plan in ("auto", "midpoints") and options.radius is None:
+    if plan in ("auto", "midpoints") and options.radius is None and not by_steps:
         policy.require_rule(
             "discount", "does not say how far its distances reach: use a number of recursions as plan, or pass a radius"
         )

@@ -101,15 +101,9 @@ def build(
     landmarks = bank[chosen]
     cells, offsets = nearest(latents, landmarks, 1)
     cell, offset = cells[:, 0].astype(np.int64), undiscounted(offsets[:, 0], discount)
-    episode = np.repeat(np.arange(len(lengths)), lengths)
     longest = int(np.ceil(undiscounted(np.asarray(REACH * trust), discount)))
-    keys, costs = [np.zeros(0, np.int64)], [np.zeros(0)]
-    for lag in np.unique(np.geomspace(1, max(1, longest), LAGS).round().astype(int)):
-        moved = (episode[lag:] == episode[:-lag]) & (cell[lag:] != cell[:-lag])
-        keys.append(cell[:-lag][moved] * len(chosen) + cell[lag:][moved])
-        costs.append(lag + offset[:-lag][moved] + offset[lag:][moved])
-    pairs, steps, counts = quickest(np.concatenate(keys), np.concatenate(costs) * slower)
-    origin, target = np.divmod(pairs, max(1, len(chosen)))
+    origin, target, steps, counts = moves(cell, offset, offset, lengths, longest, len(chosen))
+    steps = steps * slower
     guessed = neighbours(landmarks, GUESSED * radius, origin, target)
     apart = np.linalg.norm(landmarks[guessed[0]] - landmarks[guessed[1]], axis=1)
     origin, target = np.concatenate([origin, guessed[0]]), np.concatenate([target, guessed[1]])
@@ -130,10 +124,10 @@ def _rests(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, radius: f
     return np.unique(nearest(latents[stayed], bank, 1)[0]).astype(np.int32)
 
 
-def trajectories(lengths: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of whole episodes, drawn at random until there are MOST_ROWS, and how many rows each of them has."""
+def trajectories(lengths: np.ndarray, seed: int, most: int = MOST_ROWS) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of whole episodes, drawn at random until there are so many, and how many rows each of them has."""
     order = np.random.default_rng(seed).permutation(len(lengths))
-    enough = int(np.searchsorted(np.cumsum(lengths[order]), MOST_ROWS)) + 1
+    enough = int(np.searchsorted(np.cumsum(lengths[order]), most)) + 1
     chosen = np.sort(order[:enough])
     ends = np.cumsum(lengths)
     rows = np.concatenate([np.arange(ends[number] - lengths[number], ends[number]) for number in chosen])
@@ -188,6 +182,23 @@ def nearest(points: np.ndarray, landmarks: np.ndarray, count: int) -> tuple[np.n
             if place + 1 < count:
                 np.put_along_axis(table, found[:, None], np.inf, axis=1)
     return numbers, apart
+
+
+def moves(
+    cell: np.ndarray, leave: np.ndarray, arrive: np.ndarray, lengths: np.ndarray, longest: int, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Edges between so many landmarks that trajectories have shown: where from, where to, steps, how often seen.
+
+    cell: the landmark of each row; leave, arrive: steps from it to the row, and from the row to it.
+    """
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    keys, costs = [np.zeros(0, np.int64)], [np.zeros(0)]
+    for lag in np.unique(np.geomspace(1, max(1, longest), LAGS).round().astype(int)):
+        moved = (episode[lag:] == episode[:-lag]) & (cell[lag:] != cell[:-lag])
+        keys.append(cell[:-lag][moved] * count + cell[lag:][moved])
+        costs.append(lag + leave[:-lag][moved] + arrive[lag:][moved])
+    pairs, steps, counts = quickest(np.concatenate(keys), np.concatenate(costs))
+    return *np.divmod(pairs, max(1, count)), steps, counts
 
 
 def quickest(keys: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -371,17 +382,22 @@ class GraphPlanner:
             return PathInfo(np.zeros(0, np.int64), direct, None, "yes")
         if not np.isfinite(total):
             return PathInfo(np.zeros(0, np.int64), np.inf, 0, "no")
-        path, support = [at], None
-        while last[at] > to_goal[at] * (1 + 1e-5) and len(path) < len(graph):
-            edges = slice(*np.searchsorted(graph.origin, [at, at + 1]))
-            taken = edges.start + int(np.argmin(self.prices[edges] + to_goal[graph.target[edges]]))
-            at, count = int(graph.target[taken]), int(graph.counts[taken])
-            support = count if support is None else min(support, count)
-            path.append(at)
+        edges = self.way(at, to_goal, last)
+        path = [at, *graph.target[edges]]
+        support = int(graph.counts[edges].min()) if edges else None
         guesses = round(total // GUESS)
         off = max(apart[0].min(), np.linalg.norm(self.landmarks - goal, axis=1).min()) > 2.0 * graph.radius
         reachable: Reachable = "unknown" if guesses or off else "yes"
         return PathInfo(graph.landmarks[path].astype(np.int64), total - guesses * GUESS, support, reachable)
+
+    def way(self, at: int, to_goal: np.ndarray, last: np.ndarray) -> list[int]:
+        """The edges from a landmark to the one that a goal is next to."""
+        graph, taken = self.graph, list[int]()
+        while last[at] > to_goal[at] * (1 + 1e-5) and len(taken) < len(graph) - 1:
+            edges = slice(*np.searchsorted(graph.origin, [at, at + 1]))
+            taken.append(edges.start + int(np.argmin(self.prices[edges] + to_goal[graph.target[edges]])))
+            at = int(graph.target[taken[-1]])
+        return taken
 
 
 def _shares(steps: np.ndarray) -> np.ndarray:

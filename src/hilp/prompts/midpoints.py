@@ -154,16 +154,16 @@ class DirectedMidpoints(Midpoints):
         return self.subgoals(np.asarray(here)[None], np.asarray(goal)[None], recursions, best, radius)[0]
 
     def _apart(self, here: np.ndarray, u: np.ndarray) -> np.ndarray:
-        return self.distance(_filled(here), _filled(u))[: len(u)]
+        return self.distance(filled(here), filled(u))[: len(u)]
 
     def _from(self, here: np.ndarray) -> np.ndarray:
-        return self.distance(_filled(here)[:, None], self.states[None])[: len(here)]
+        return self.distance(filled(here)[:, None], self.states[None])[: len(here)]
 
     def _to(self, u: np.ndarray, active: np.ndarray) -> np.ndarray:
-        return self.distance(self.states[None], _filled(u)[:, None])[active]
+        return self.distance(self.states[None], filled(u)[:, None])[active]
 
 
-def _filled(block: np.ndarray) -> np.ndarray:
+def filled(block: np.ndarray) -> np.ndarray:
     """One query, or up to a whole block of them: a rule is compiled anew for every size."""
     return block if len(block) == 1 else block[np.minimum(np.arange(BLOCK), len(block) - 1)]
 

@@ -20,7 +20,7 @@ from hilp.data.dataset import Dataset, require_dataset
 from hilp.errors import HilpError, TrainingStopped, say
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy, require_own_process
-from hilp.prompts.agent import has_graph
+from hilp.prompts.agent import has_ways
 from hilp.prompts.bank import Bank
 from hilp.runs import CHECKPOINTS, HELD_OUT, POLICY
 from hilp.training import auto_config, distributed
@@ -206,9 +206,9 @@ class Session:
         policies = self.run.policies(state, steps, self.convergence.change)
         policies = [policy.with_latents(data, bank, own) for own, policy in enumerate(policies, self.run.seed)]
         policies = [policy.with_skills(data, own) for own, policy in enumerate(policies, self.run.seed)]
-        if not self.options.quiet and any(map(has_graph, policies)):
+        if not self.options.quiet and any(map(has_ways, policies)):
             say("building the graph of the data ...")  # takes minutes on a busy machine
-        return [policy.with_graph(data) if has_graph(policy) else policy for policy in policies]
+        return [policy.with_graph(data) if has_ways(policy) else policy for policy in policies]
 
     def save(self, policies: list[FoundationPolicy]) -> None:
         """Write the policies, and held-out episodes: so a policy can be measured without the data."""

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -39,7 +40,36 @@ class State(NamedTuple):
     opt: optax.OptState
 
 
-Policy, export = gcbc.Policy, gcbc.export  # what is left after training is pi(a | s, g)
+class Policy(gcbc.Policy):
+    """What is left after training: pi(a | s, g), and the critics, which say how far a goal is."""
+
+    phi: networks.Trunk = eqx.field(kw_only=True)
+    psi: networks.Trunk = eqx.field(kw_only=True)
+    discount: float = eqx.field(static=True, kw_only=True)
+
+    def steps(self, here: Array, there: Array) -> Array:
+        """Steps from one state to another, both as the skills of goals, as far as the critics tell.
+
+        Logits are log p(g | s, a) - log p(g). Against that of being there already, what only depends on g goes out, and
+        what is left falls by log(1 / discount) a step (Myers et al. 2024). Leading axes are broadcast.
+        """
+        away = self._logits(there, there) - self._logits(here, there)
+        return jax.nn.relu(away) / -math.log(self.discount)
+
+    def _logits(self, here: Array, there: Array) -> Array:
+        """Of the action that leads there."""
+        size, psi = here.shape[-1], self.psi(there.reshape(-1, there.shape[-1]))
+        both = jnp.concatenate([there, psi.reshape(*there.shape[:-1], -1)], axis=-1)  # psi once for each goal
+
+        def of_rows(state: Array, aim: Array) -> Array:
+            goal, psi = jnp.split(aim, [size], axis=-1)
+
+            def of(action: Array) -> Array:
+                return jnp.sum(self.phi(networks.join(state, action)) * psi, axis=-1) / math.sqrt(psi.shape[-1])
+
+            return self.actor.expected(of, networks.join(state, goal))
+
+        return gcbc.of_pairs(of_rows, here, both)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -72,6 +102,11 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     info = {"critic_loss": loss_q, "right_pairs": right, "actor_loss": loss_a, "q": q}
     return State(phi, psi, actor, average, opt), info
+
+
+def export(cfg: Config, state: State) -> Policy:
+    actor = state.actor_average or state.actor
+    return Policy(actor, phi=state.phi[0], psi=state.psi[0], discount=cfg.goal_discount)
 
 
 Critic = tuple[networks.Ensemble, networks.Ensemble]  # phi and psi

@@ -3,11 +3,13 @@
 pi(a | s, g) imitates what the data did in s on its way to g, a later state of the same episode. No values, no targets.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from jax import Array
 
@@ -49,6 +51,13 @@ class Policy(eqx.Module):
     def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
         return networks.join(goal)
+
+
+def of_pairs(rule: Callable[[Array, Array], Array], here: Array, there: Array) -> Array:
+    """What a rule of rows says of pairs, a number each; leading axes are broadcast."""
+    shape = jnp.broadcast_shapes(here.shape[:-1], there.shape[:-1])
+    rows = (jnp.broadcast_to(one, (*shape, one.shape[-1])).reshape(-1, one.shape[-1]) for one in (here, there))
+    return rule(*rows).reshape(shape)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:

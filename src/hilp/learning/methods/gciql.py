@@ -9,6 +9,7 @@ AntMaze-ultra and Kitchen).
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -28,6 +29,7 @@ from hilp.learning.configs import (
     Positive,
     Share,
     TrunkConfig,
+    played,
 )
 from hilp.learning.methods import gcbc
 from hilp.spec import Spec
@@ -64,7 +66,16 @@ class State(NamedTuple):
     opt: optax.OptState
 
 
-Policy, export = gcbc.Policy, gcbc.export  # what is left after training is the same: pi(a | s, g)
+class Policy(gcbc.Policy):
+    """What is left after training: pi(a | s, g), and V(s, g), which says how far a goal is."""
+
+    value: networks.Trunk = eqx.field(kw_only=True)
+    discount: float = eqx.field(static=True, kw_only=True)
+
+    def steps(self, here: Array, there: Array) -> Array:
+        """Steps from one state to another, both as the skills of goals; leading axes are broadcast."""
+        v = gcbc.of_pairs(lambda *sg: self.value(networks.join(*sg)), here, there)
+        return hilbert.steps_of_value(v, self.discount)
 
 
 def sample(cfg: ValueConfig, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -108,6 +119,10 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     info = {"value_loss": loss_v, "value": v, "awr_weight": weight, "actor_loss": loss_a}
     return State(value, value_target, actor, average, opt), {**info, "advantage": jnp.mean(advantage)}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.actor_average or state.actor, **played(cfg), value=state.value[0], discount=cfg.discount)
 
 
 def before_and_after(value: networks.Ensemble, batch: sampling.Batch, goal: Tree) -> Array:

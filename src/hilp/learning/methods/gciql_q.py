@@ -36,8 +36,7 @@ class State(NamedTuple):
     opt: optax.OptState
 
 
-Policy, export = gciql.Policy, gciql.export  # what is left after training is the same: pi(a | s, g)
-sample = gciql.sample  # and so are the goals
+Policy, sample = gciql.Policy, gciql.sample  # goals are the same, and so is what is left: pi(a | s, g) and V(s, g)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -73,6 +72,10 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     info |= {"value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v), "advantage": jnp.mean(advantage)}
     return State(value, critic, critic_target, actor, average, opt), info
+
+
+def export(cfg: Config, state: State) -> gciql.Policy:
+    return gciql.Policy(state.actor_average or state.actor, value=state.value, discount=cfg.discount)
 
 
 PRESETS = {

@@ -18,7 +18,7 @@ from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
 from hilp.learning.configs import LATER, Count, Fraction, Info, NonNegative, Share
-from hilp.learning.methods import gciql
+from hilp.learning.methods import gcbc, gciql
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -67,10 +67,15 @@ class State(NamedTuple):
 
 
 class Policy(eqx.Module):
-    """What is left after training: a subgoal on the way to g, anew in every state, and the action that leads there."""
+    """What is left after training: a subgoal on the way to g, anew in every state, the action that leads there, and V,
+    which says how far a goal is.
+    """
 
     low: actors.Density
     high: actors.UnitActor
+    rep: Representation
+    value: networks.Trunk
+    discount: float = eqx.field(static=True)
 
     @property
     def skill_dim(self) -> int:
@@ -83,6 +88,11 @@ class Policy(eqx.Module):
     def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
         return networks.join(goal)
+
+    def steps(self, here: Array, there: Array) -> Array:
+        """Steps from one state to another, both as the skills of goals; leading axes are broadcast."""
+        v = gcbc.of_pairs(lambda s, g: self.value(networks.join(s, self.rep(s, g))), here, there)
+        return hilbert.steps_of_value(v, self.discount)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -147,7 +157,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(*(state.actors_average or state.actors))
+    return Policy(*(state.actors_average or state.actors), state.rep, state.value[0], cfg.discount)
 
 
 def value_loss(

@@ -84,7 +84,16 @@ class State(NamedTuple):
     opt: optax.OptState
 
 
-Policy, export = gcbc.Policy, gcbc.export  # what is left after training is pi(a | s, g)
+class Policy(gcbc.Policy):
+    """What is left after training: pi(a | s, g), and d(s, g)."""
+
+    quasimetric: Quasimetric = eqx.field(kw_only=True)
+
+    def steps(self, here: Array, there: Array) -> Array:
+        """Steps from one state to another, both as the skills of goals; leading axes are broadcast."""
+        d = self.quasimetric
+        latents = (d.encode(one.reshape(-1, one.shape[-1])).reshape(*one.shape[:-1], -1) for one in (here, there))
+        return d(*jnp.broadcast_arrays(*latents))
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -117,6 +126,10 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     distance, dynamics, log_weight, actor = nets
     average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     return State(distance, dynamics, log_weight, actor, average, opt), {**info, "actor_loss": loss_a}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.actor_average or state.actor, quasimetric=state.distance)
 
 
 def model_loss(model: tuple[Quasimetric, networks.Trunk, Array], batch: sampling.Batch) -> tuple[Array, Info]:
