@@ -295,7 +295,7 @@ window.hilpPolicy = (() => {
     const [z, r2] = direction(policy, rewards, rows, intercept);
     if (rule === "auto" && !intercept && policy.hasGraph && policy.graph.isFineEnough) {
       const planned = onGraph();
-      if (planned.r2 >= Math.min(r2 - AS_GOOD, POOR_FIT)) {
+      if (planned.r2 >= Math.max(0, Math.min(r2 - AS_GOOD, POOR_FIT))) {
         if (planned.r2 < POOR_FIT) warnings.push(`the graph of the data expresses only R^2 = ${rounded(planned.r2)} of this reward (a direction of phi ${rounded(r2)}): the prompt follows the part it can express; prefer smooth rewards of what is observed`);
         return planned;
       }

@@ -93,8 +93,7 @@ def build(
     """The graph of trajectories.
 
     bank: latents of the states that landmarks are chosen from, [n, D]. latents: those of trajectories one behind the
-    other, [rows, D], with `lengths` rows each. Both by a phi with this discount. slower: times as many steps
-    as the quick ones take it is expected to take, because of chance.
+    other, [rows, D], with `lengths` rows each. Both by a phi with this discount. slower: a factor of their steps.
     """
     trust = trust_radius(discount)
     chosen, radius = cover(bank, CELL_SHARE * trust, seed)

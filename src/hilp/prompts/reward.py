@@ -71,7 +71,7 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
     # A direction leads up to walls, a plan goes around them: a direction is for what the graph cannot express.
     if options.rule == "auto" and not options.intercept and _has_fine_graph(policy):
         on_graph = _on_graph(policy, data, function, options)
-        if on_graph.r2 >= min(r2 - graph_reward.AS_GOOD, POOR_FIT):
+        if on_graph.r2 >= max(0.0, min(r2 - graph_reward.AS_GOOD, POOR_FIT)):
             if on_graph.r2 < POOR_FIT:
                 warnings.warn(
                     f"the graph of the data expresses only R^2 = {on_graph.r2:.2f} of this reward (a direction of phi "
