@@ -95,7 +95,8 @@ PRESETS = {
     "laptop antmaze": {**tables.ANT_ACTOR, **tables.ANT_AVERAGE},
     "laptop pointmaze+all-arms": tables.OGBENCH_LAPTOP,
     "paper antmaze-large": {"actor_hidden": (256, 256)},
-    "laptop all-kitchens": tables.KITCHEN_ACTOR,
+    "laptop visual-kitchen": tables.KITCHEN_ACTOR,
+    "laptop kitchen": tables.KITCHEN_FLOW,
     "paper all-kitchens": tables.KITCHEN_PAPER,
     "paper visual": {**tables.PAPER_IMAGES, "steps": 500_000},
 }

@@ -149,7 +149,9 @@ PRESETS = {
     "both giant": tables.horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "paper antmaze-large": {"actor_hidden": (256, 256)},
     "both antmaze-ultra+all-kitchens": {"expectile": 0.7, "temperature": 1.0},
-    "laptop all-kitchens": {**tables.KITCHEN_ACTOR, **tables.horizon(tables.KITCHEN_DISCOUNT)},
+    "laptop all-kitchens": tables.horizon(tables.KITCHEN_DISCOUNT),
+    "laptop visual-kitchen": tables.KITCHEN_ACTOR,
+    "laptop kitchen": tables.KITCHEN_FLOW,
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
     "both ogbench": {"temperature": 10.0},
     "both navigate": {"actor_goal_random": 0.0},
