@@ -52,7 +52,11 @@ class Luck(NamedTuple):
         if self.share is None:
             return "too few steps began alike to tell whether chance decides"
         told = f"of steps that began alike, {self.share:.1%} ended more than a step apart"
-        return f"{told}: chance decides" if self.is_random else f"{told}: hardly any chance"
+        return (
+            f"{told}: chance decides, or what is not seen, such as a velocity"
+            if self.is_random
+            else f"{told}: hardly any chance"
+        )
 
 
 class Dynamics:
