@@ -96,4 +96,6 @@ def test_pretrain_turns_angles_that_wrap_and_says_so(tmp_path: Path, capsys: pyt
     assert dict(policy.transform.angles) == {0: pytest.approx(2 * np.pi)}
     assert json.loads((tmp_path / "run" / "reading.json").read_text())["angles"] == "auto"
     assert main([*words, "--out", str(tmp_path / "plain"), "--angles", "none"]) == 0
-    assert hilp.FoundationPolicy.load(tmp_path / "plain").transform is None
+    assert "are cut" not in capsys.readouterr().err, "what wraps leaps, but not by chance"
+    transform = hilp.FoundationPolicy.load(tmp_path / "plain").transform
+    assert transform is not None and not transform.angles, "said, so that nothing turns them later"

@@ -123,8 +123,8 @@ def _summary(report: "audit.AuditReport") -> dict[str, str]:
     }
     if report.time_scale is not None:
         lines["time scale"] = report.time_scale.line.removeprefix("time scale: ")
-    if report.luck is not None and report.luck.share is not None:
-        lines["chance"] = report.luck.line
+    if report.chance.share is not None:
+        lines["chance"] = report.chance.line
     return lines
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from hilp import trees
 from hilp.data import load, measures
+from hilp.data.chance import Chance, KeptSteps
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
 from hilp.data.discrete import MOST_TOLD
-from hilp.data.dynamics import Dynamics, Luck
+from hilp.data.dynamics import Dynamics
 from hilp.data.source import Kind, Rows, Source, gather, physical_memory
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
@@ -78,7 +79,7 @@ class AuditReport:
     training_bytes: int = 0
     time_scale: TimeScale | None = None  # None where there are no rows to tell
     targets: dict[str, str] = field(default_factory=dict)  # action -> observation column that it is a target for
-    luck: Luck | None = None  # how much chance decides
+    chance: Chance = field(default_factory=Chance)  # how much it decides
     explained: float | None = None  # share of the changes in a step that state and action explain, a mean over columns
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
@@ -166,6 +167,7 @@ class _Audit:
         self.columns, self.wraps = measures.ColumnHashes(self.compared), measures.Wraps(source, self.compared)
         self.whole_numbers = True
         self.dynamics = Dynamics(source)
+        self.chance = KeptSteps(source, width + (source.choices or source.action.shape[0]))
         self.timed = TIME in source.extras and int(np.prod(source.extras[TIME].shape)) == 1
         self.times: list[np.ndarray] = []
         # A reader may say how episodes end; else columns of flags a row before the last do.
@@ -184,7 +186,9 @@ class _Audit:
         self.paths.add(first, rows)
         if self.compared:
             acted = block["actions"]
-            self.dynamics.add(first, rows, one_hot(acted, self.source.choices) if self.source.choices else acted)
+            acted = one_hot(acted, self.source.choices) if self.source.choices else acted
+            self.dynamics.add(first, rows, acted)
+            self.chance.add(first, rows, acted)
             self.columns.add(first, rows)
             self.wraps.add(first, rows)
         for name, stills in self.stills.items():
@@ -211,9 +215,7 @@ class _Audit:
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         periods = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
-        targets, explained, luck = (
-            self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan), None)
-        )
+        targets, explained = self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan))
         targets = {} if source.choices else targets
         return replace(
             known,
@@ -236,7 +238,7 @@ class _Audit:
             training_bytes=training_bytes(source),
             time_scale=self.sample.measured(self.pace.result(), usual_step(times, inside)),
             targets={acts[action]: names[column] for action, column in targets.items()},
-            luck=luck,
+            chance=self.chance.measured(periods.items()),
             explained=None if np.isnan(explained).all() else float(np.nanmean(explained)),
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
             stills=self._stills(),

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from hilp import storage, tasks, trees
-from hilp.data import dynamics, timescale
+from hilp.data import chance, timescale
 from hilp.data.dataset import Dataset, require_dataset
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import theory
@@ -86,7 +86,7 @@ def diagnose(
         result["exact"] = {"task": world.name, **found}
     if data is not None:
         data = as_trained(policy, data)
-        result["chance"] = dynamics.of_dataset(data).line
+        result["chance"] = chance.of_dataset(data).line
         reference = Reference(data, config or value_config(policy.reference), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
         result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}

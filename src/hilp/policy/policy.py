@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hilp import compiler, runs, storage, trees
-from hilp.data import dynamics
+from hilp.data import chance
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, place_of
@@ -195,7 +195,7 @@ class FoundationPolicy(PromptablePolicy):
         require_ways(self)
         most = value_graph.MOST_ROWS if self.plans_by_steps else graph.MOST_ROWS
         rows, lengths = graph.trajectories(data.lengths, seed, most)
-        slower = dynamics.of_dataset(data).slower
+        slower = chance.of_dataset(data).slower
         drawn = self.drawn(self.encode_all(data.observations, rows), lengths, seed, slower)
         return dataclasses.replace(self, graph=drawn)
 

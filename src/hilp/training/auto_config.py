@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hilp import presets, trees
-from hilp.data import checks, dynamics, gait, measures, timescale
+from hilp.data import chance, checks, gait, measures, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, say
 from hilp.learning import configs, methods
@@ -86,13 +86,13 @@ def _without_leaps(config: Any, data: Dataset, begun: Mapping[str, Any]) -> tupl
     """Data that ends where chance made a long step, if that is wanted or, of "auto", if there are any."""
     if LEAPS in configs.to_fit(config):
         known = configs.known(config, begun, [LEAPS])
-        if not known and not dynamics.of_dataset(data).leaps:
+        if not known and not chance.of_dataset(data).leaps:
             return configs.changed(config, {LEAPS: False}), data, None
         config = configs.changed(config, known or {LEAPS: True})
     if not getattr(config, LEAPS, False):
         return config, data, None
-    told = dynamics.of_dataset(data).line
-    cut, leaps = dynamics.without_leaps(data)
+    told = chance.of_dataset(data).line
+    cut, leaps = chance.without_leaps(data)
     config = configs.changed(config, {LEAPS: leaps > 0})
     done = f"trajectories are cut at {leaps:,} long steps ({LEAPS})" if leaps else "no step is long enough to be cut"
     return config, cut, f"{told}; {done}"
