@@ -17,7 +17,7 @@ from hilp import export, testing
 from hilp.export import numpy_folder
 from hilp.learning import hilbert, methods, networks
 from hilp.learning.methods import crl
-from hilp.prompts import value_graph
+from hilp.prompts import graph, value_graph
 from hilp.prompts.agent import Batch
 from hilp.prompts.midpoints import Midpoints
 from hilp.prompts.value_graph import ValuePlanner
@@ -143,6 +143,26 @@ def test_landmarks_that_no_trajectory_joins_are_a_guess() -> None:
     assert info.reachable == "unknown" and info.support == 0
     inside = found.path_info(rows[0], rows[80], found.to_goals(rows[[80]])[0])
     assert inside.reachable == "yes"
+
+
+def both_ways(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(there - here).sum(axis=-1), np.float32)
+
+
+@pytest.mark.parametrize("reaches", [1, 2.5, 4])
+@pytest.mark.parametrize("search", [graph.by_scipy, graph.by_sweeps])
+def test_goals_off_the_data_are_approached_as_far_as_the_data_leads(reaches: float, search: Any) -> None:
+    """A line of 300 states, walked there and back; the goal lies beside the state 280."""
+    rows = np.concatenate([walk(), walk()[::-1]])
+    drawn = value_graph.build(walk(), rows, np.array([300, 300]), both_ways)
+    found = ValuePlanner(drawn, Midpoints(walk()), both_ways, search)
+    assert found.reach == pytest.approx(8, abs=1)
+    goal = np.float32([[280, reaches * found.reach]])
+    to_goals, stuck, here = found.to_goals(goal), found.stuck(), walk()[[150]]
+    for _ in range(200):
+        heads_for = found.subgoals(here, goal, to_goals, 1, stuck, np.array([0]))
+        here = here + np.clip(heads_for - here, -1, 1) * np.float32([[1, 0]])
+    assert abs(here[0, 0] - 280) <= 2
 
 
 # ---- prompts ---------------------------------------------------------------------------------------------------------

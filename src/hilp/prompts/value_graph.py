@@ -22,7 +22,7 @@ NEIGHBOURS, MOST = 16, 0.9  # a method is believed as far as so many landmarks l
 AIM = 2.0  # times as far lies the landmark that is headed for, at most
 FEW = 4  # landmarks that count as around an agent, however far
 PENALTY = 1000.0  # of an edge that is as long as is believed; its square of one twice as long
-LONGEST = 10.0  # times as long: beyond, it makes no difference
+LONGEST = 4.0  # times as long: beyond, the penalty stays, or float64 would lose single steps beside it
 SAID = 32  # edges of a landmark, to those that the method says are nearest
 ALIKE = 4  # landmarks that look most like a row of the data, of which one is next to it
 MOST_ROWS = 20_000  # of trajectories that are looked at
@@ -98,6 +98,7 @@ class ValuePlanner(GraphPlanner):
     """
 
     is_fine_enough = True
+    precision = np.float64  # a guess costs up to 1e12 times its length, and single steps still count beside it
 
     def __init__(self, drawn: Graph, bank: Midpoints, steps: Steps, search: Search | None = None):
         self.graph, self.bank, self.between = drawn, bank, steps
