@@ -165,6 +165,18 @@ def test_goals_off_the_data_are_approached_as_far_as_the_data_leads(reaches: flo
     assert abs(here[0, 0] - 280) <= 2
 
 
+def test_an_agent_off_the_data_that_gets_no_nearer_is_noticed() -> None:
+    """It sways by two steps: a guess of the way to the data changes by far more, and is no new episode."""
+    rows = np.concatenate([walk(), walk()[::-1]])
+    found = planner(rows, [300, 300], both_ways)
+    goal = walk()[[280]]
+    to_goals, stuck = found.to_goals(goal), found.stuck()
+    for step in range(60):
+        here = np.float32([[100, 25 + step % 2 * 2]])
+        found.subgoals(here, goal, to_goals, 1, stuck, np.array([0]))
+    assert stuck["level"][0] > 0
+
+
 # ---- prompts ---------------------------------------------------------------------------------------------------------
 
 

@@ -135,8 +135,10 @@ class ValuePlanner(GraphPlanner):
         found, to_goals = np.array(goals[rows]), to_goals[rows]
         away, straight, steps_left = self._seen(here[rows], found, to_goals)
         at = np.full((len(here), 1), np.nan)  # agents are known by their way to go: who has another is elsewhere
-        at[rows, 0] = steps_left
-        reaches, at_random = stuck.reaches(at, steps_left, rows)
+        ways = np.concatenate([self.priced(away) + to_goals, self.priced(straight)[:, None]], axis=1)
+        lengths = np.concatenate([away + to_goals, straight[:, None]], axis=1)  # no penalty: it changes with every step
+        at[rows, 0] = np.take_along_axis(lengths, ways.argmin(axis=1)[:, None], axis=1)[:, 0]
+        reaches, at_random = stuck.reaches(at, at[rows, 0], rows)
         for agent in np.flatnonzero(at_random | (straight > reaches)):
             around = np.flatnonzero(away[agent] <= max(reaches[agent], np.sort(away[agent])[:FEW][-1]))
             heads_for = around[np.argmin(to_goals[agent, around])]
