@@ -177,6 +177,26 @@ def test_an_agent_off_the_data_that_gets_no_nearer_is_noticed() -> None:
     assert stuck["level"][0] > 0
 
 
+def test_where_no_way_leads_there_is_none() -> None:
+    """East of 150 nothing can be reached from the west."""
+
+    def door(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        closed = (here[..., 0] < 150) & (there[..., 0] >= 150)
+        return np.asarray(np.where(closed, np.inf, both_ways(here, there)), np.float32)
+
+    rows = np.concatenate([walk(150), walk()[150:]])
+    found = planner(rows, [150, 150], door)
+    goal = walk()[200]
+    info = found.path_info(walk()[20], goal, found.to_goals(goal[None])[0])
+    assert (info.reachable, info.steps, info.support, len(info.path)) == ("no", np.inf, 0, 0)
+
+
+def test_the_radius_is_what_is_saved() -> None:
+    bank = np.random.default_rng(0).standard_normal((100, 2)).astype(np.float32)
+    found = value_graph.build(bank, bank, np.array([100]), both_ways).radius
+    assert found == float(np.float32(found))
+
+
 # ---- prompts ---------------------------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,7 @@ def build(
     near = np.argsort(apart, axis=1)[:, : min(SAID, count - 1)]
     said = np.take_along_axis(apart, near, axis=1)
     reach = float(np.quantile(said[:, :NEIGHBOURS][:, -1], MOST)) if count > 1 else 1.0
+    reach = float(np.float32(reach))  # as it is saved
 
     cell, leave, arrive = beside(steps, landmarks, rows)
     seen = moves(cell, leave, arrive, lengths, int(np.ceil(AIM * reach)), count)
@@ -155,6 +156,8 @@ class ValuePlanner(GraphPlanner):
             return PathInfo(np.zeros(0, np.int64), straight, None, "yes")
         away, last = table(self.between, here[None], self.landmarks)[0], self._last_legs(goal[None])[0]
         at = int(np.argmin(self.priced(away) + to_goal))
+        if not np.isfinite(self.priced(away)[at] + to_goal[at]):
+            return PathInfo(np.zeros(0, np.int64), np.inf, 0, "no")
         edges = self.way(at, to_goal, last)
         path = np.array([at, *self.graph.target[edges]])
         legs = float(away[at]), float(self.between(self.landmarks[path[-1:]], goal[None])[0])
