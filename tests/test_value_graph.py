@@ -120,7 +120,7 @@ def test_an_agent_heads_for_the_landmark_within_reach_that_is_nearest_to_the_goa
     assert heads_for[1, 0] == 255, "the goal itself is within reach"
 
 
-def test_an_edge_by_the_word_of_a_value_alone_is_the_last_resort() -> None:
+def test_an_edge_by_the_estimate_alone_is_the_last_resort() -> None:
     """Two lanes, walked there and back, that are joined at their far end; across, the value says, it is 18 steps."""
     there = np.stack([np.arange(100.0), np.zeros(100)], axis=1)
     back = np.stack([99.0 - np.arange(100.0), np.full(100, 9.0)], axis=1)
@@ -192,8 +192,9 @@ def test_where_no_way_leads_there_is_none() -> None:
 
 
 def test_the_radius_is_what_is_saved() -> None:
-    bank = np.random.default_rng(0).standard_normal((100, 2)).astype(np.float32)
-    found = value_graph.build(bank, bank, np.array([100]), both_ways).radius
+    """Where a method's rule is one of float64, too."""
+    steps, bank = (lambda here, there: 1.1 * both_ways(here, there).astype(np.float64)), walk()
+    found = value_graph.build(bank, bank, np.array([300]), steps).radius
     assert found == float(np.float32(found))
 
 
