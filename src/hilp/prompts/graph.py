@@ -257,9 +257,7 @@ class GraphPlanner:
 
     @property
     def is_fine_enough(self) -> bool:
-        """Whether landmarks lie well within the radius that subgoals are chosen in; states of many numbers that vary
-        freely are too many to cover.
-        """
+        """Whether landmarks lie well within the radius of subgoals; states that vary freely are too many to cover."""
         return self.graph.radius <= COARSE * self.trust
 
     def _edge_steps(self) -> np.ndarray:
