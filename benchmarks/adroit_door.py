@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 import hilp
+from hilp.commands import common
+from hilp.errors import HilpError
 from hilp.learning import configs, methods
 from hilp.policy.listening import listening
 from hilp.versions import versions
@@ -49,6 +51,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=500, help="seed of the first reset: settings are chosen on others")
     parser.add_argument("--rows", default="benchmarks/adroit-door.jsonl")
     flags = parser.parse_args()
+    try:
+        changes = common.config_values(tuple(flags.set))
+    except HilpError as error:
+        parser.error(str(error))
     import gymnasium
     import gymnasium_robotics
 
@@ -57,7 +63,7 @@ def main() -> None:
     data = hilp.load(flags.data, rescale_actions=True)
     for method in flags.methods:
         preset = hilp.preset(method, "laptop")
-        config = configs.changed(preset.config, dict(one.split("=") for one in flags.set))
+        config = configs.changed(preset.config, changes)
         for seed in range(flags.seeds):
             begun = time.process_time()
             policy = hilp.pretrain(config, data, steps=preset.steps, bank=preset.bank, seed=seed, quiet=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import adroit_door
 import large_data
 import speed
 import timing
@@ -42,3 +43,12 @@ def test_an_unknown_name_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     with pytest.raises(SystemExit):
         speed.main()
     assert "trian_step" in capsys.readouterr().err
+
+
+def test_a_value_to_set_without_a_value_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["adroit_door.py", "door.npz", "--set", "chunk"])
+    with pytest.raises(SystemExit) as ended:
+        adroit_door.main()
+    assert ended.value.code == 2 and "--set takes key=value, not 'chunk'" in capsys.readouterr().err

@@ -543,3 +543,12 @@ def test_a_bounce_is_no_jump():
     steps = StepSizes()
     steps.add(np.array(rows))
     assert jumps(steps.sizes).tolist() == [800]
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+def test_a_reset_to_a_mirrored_place_is_a_jump(shift):
+    """50 walks from (-1, -1) to (1, 1) in a log without ends of episodes."""
+    walk = np.linspace(-1, 1, 40)[:, None] * np.ones(2) + shift
+    steps = StepSizes()
+    steps.add(np.concatenate([walk] * 50))
+    assert jumps(steps.sizes).tolist() == list(range(39, 1999, 40))

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -218,3 +219,29 @@ def test_a_batch_that_cannot_be_shared_out(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(HilpError, match="a batch of 32 rows cannot be shared out evenly among 3 devices"):
         distributed.mesh_of(3, 32)
     assert distributed.mesh_of(1, 32) is None
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "FAILED_PRECONDITION: Gloo all-reduce failed: [external/gloo/pair.cc:547] Connection closed by peer",
+        "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats)",
+        "DEADLINE_EXCEEDED: Barrier timed out",
+        "INTERNAL: NCCL operation failed: remote process exited or there was a network error",
+    ],
+)
+def test_an_error_of_a_lost_process_ends_this_one(told: str, monkeypatch: Any, capsys: Any) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(distributed.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed.os, "_exit", ended.append)
+    with distributed.while_all_live():
+        raise jax.errors.JaxRuntimeError(told)
+    assert ended == [2] and "another process of this training has ended" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("told", ["RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes", "INTERNAL: a bug"])
+def test_an_error_of_this_process_is_raised(told: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(distributed.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed.os, "_exit", lambda code: pytest.fail("ended"))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=told.split(":")[0]), distributed.while_all_live():
+        raise jax.errors.JaxRuntimeError(told)

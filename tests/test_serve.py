@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -695,3 +696,21 @@ def test_a_stock_client_comes_back_to_a_server_that_was_killed(
         actions, connections = robot.ended()
     assert len(actions) == 4_000 and connections == 2
     np.testing.assert_allclose(actions, tiny.act(robot.places, tiny.goal([6.5, 6.5])), **NEAR)
+
+
+def test_what_was_printed_is_flushed_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end does not wait for prompts that are still made, nor would it write what was printed."""
+    from hilp.commands import serve
+
+    done: list[str] = []
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(getattr(sys, name), "flush", lambda name=name: done.append(name))
+    monkeypatch.setattr(serve.os, "_exit", lambda code: done.append("exit"))
+    monkeypatch.setattr(serve.Serve, "prepared", lambda self: SimpleNamespace(making=True))
+
+    async def ended(found: Any, opened: Any) -> None:
+        done.clear()
+
+    monkeypatch.setattr(serve, "until_ended", ended)
+    serve.Serve(run="runs/robot")()
+    assert {"stdout", "stderr"} <= set(done) and done[-1] == "exit"

@@ -17,7 +17,7 @@ from hilp import export, testing
 from hilp.export import numpy_folder
 from hilp.learning import hilbert, methods, networks
 from hilp.learning.methods import crl
-from hilp.prompts import value_graph
+from hilp.prompts import graph, value_graph
 from hilp.prompts.agent import Batch
 from hilp.prompts.midpoints import Midpoints
 from hilp.prompts.value_graph import ValuePlanner
@@ -120,7 +120,7 @@ def test_an_agent_heads_for_the_landmark_within_reach_that_is_nearest_to_the_goa
     assert heads_for[1, 0] == 255, "the goal itself is within reach"
 
 
-def test_an_edge_by_the_word_of_a_value_alone_is_the_last_resort() -> None:
+def test_an_edge_by_the_estimate_alone_is_the_last_resort() -> None:
     """Two lanes, walked there and back, that are joined at their far end; across, the value says, it is 18 steps."""
     there = np.stack([np.arange(100.0), np.zeros(100)], axis=1)
     back = np.stack([99.0 - np.arange(100.0), np.full(100, 9.0)], axis=1)
@@ -143,6 +143,59 @@ def test_landmarks_that_no_trajectory_joins_are_a_guess() -> None:
     assert info.reachable == "unknown" and info.support == 0
     inside = found.path_info(rows[0], rows[80], found.to_goals(rows[[80]])[0])
     assert inside.reachable == "yes"
+
+
+def both_ways(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(there - here).sum(axis=-1), np.float32)
+
+
+@pytest.mark.parametrize("reaches", [1, 2.5, 4])
+@pytest.mark.parametrize("search", [graph.by_scipy, graph.by_sweeps])
+def test_goals_off_the_data_are_approached_as_far_as_the_data_leads(reaches: float, search: Any) -> None:
+    """A line of 300 states, walked there and back; the goal lies beside the state 280."""
+    rows = np.concatenate([walk(), walk()[::-1]])
+    drawn = value_graph.build(walk(), rows, np.array([300, 300]), both_ways)
+    found = ValuePlanner(drawn, Midpoints(walk()), both_ways, search)
+    assert found.reach == pytest.approx(8, abs=1)
+    goal = np.float32([[280, reaches * found.reach]])
+    to_goals, stuck, here = found.to_goals(goal), found.stuck(), walk()[[150]]
+    for _ in range(200):
+        heads_for = found.subgoals(here, goal, to_goals, 1, stuck, np.array([0]))
+        here = here + np.clip(heads_for - here, -1, 1) * np.float32([[1, 0]])
+    assert abs(here[0, 0] - 280) <= 2
+
+
+def test_an_agent_off_the_data_that_gets_no_nearer_is_noticed() -> None:
+    """It sways by two steps: a guess of the way to the data changes by far more, and is no new episode."""
+    rows = np.concatenate([walk(), walk()[::-1]])
+    found = planner(rows, [300, 300], both_ways)
+    goal = walk()[[280]]
+    to_goals, stuck = found.to_goals(goal), found.stuck()
+    for step in range(60):
+        here = np.float32([[100, 25 + step % 2 * 2]])
+        found.subgoals(here, goal, to_goals, 1, stuck, np.array([0]))
+    assert stuck["level"][0] > 0
+
+
+def test_where_no_way_leads_there_is_none() -> None:
+    """East of 150 nothing can be reached from the west."""
+
+    def door(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        closed = (here[..., 0] < 150) & (there[..., 0] >= 150)
+        return np.asarray(np.where(closed, np.inf, both_ways(here, there)), np.float32)
+
+    rows = np.concatenate([walk(150), walk()[150:]])
+    found = planner(rows, [150, 150], door)
+    goal = walk()[200]
+    info = found.path_info(walk()[20], goal, found.to_goals(goal[None])[0])
+    assert (info.reachable, info.steps, info.support, len(info.path)) == ("no", np.inf, 0, 0)
+
+
+def test_the_radius_is_what_is_saved() -> None:
+    """Where a method's rule is one of float64, too."""
+    steps, bank = (lambda here, there: 1.1 * both_ways(here, there).astype(np.float64)), walk()
+    found = value_graph.build(bank, bank, np.array([300]), steps).radius
+    assert found == float(np.float32(found))
 
 
 # ---- prompts ---------------------------------------------------------------------------------------------------------

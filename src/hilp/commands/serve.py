@@ -46,6 +46,8 @@ class Serve(Asking):
             say(f"whoever reaches {self.host} can use this policy: --token FILE lets in those who know a token")
         asyncio.run(until_ended(found, self.opened))
         if found.making:  # the end of Python would wait for it
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(0)
 
     def prepared(self) -> "server.PolicyServer":

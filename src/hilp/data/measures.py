@@ -197,7 +197,8 @@ class StepSizes:
     """The size of the step from each row to the next, from blocks of rows in order.
 
     It is the mean over columns of |change| / (the column's usual |change|), each at most MOST_CHANGE, so that one
-    sensor's spike is no jump, but a reset, which moves everything, is. A bounce is no jump: it turns signs alone.
+    sensor's spike is no jump, but a reset, which moves everything, is. A bounce is no jump: it turns signs
+    alone, of half the columns at most.
     """
 
     def __init__(self) -> None:
@@ -219,7 +220,9 @@ class StepSizes:
             if self._usual is None or not moving.any():  # nothing moves by itself, so nothing tells a jump apart
                 self._sizes.append(np.zeros(len(change), np.float32))
                 return
-            change = np.where(turned <= BOUNCE * self._usual, turned, change)
+            bounced = (turned <= BOUNCE * self._usual) & (change > BOUNCE * self._usual)
+            few = bounced[:, moving].mean(axis=1) <= 0.5  # a reset to a mirrored place turns all signs
+            change = np.where(bounced & few[:, None], turned, change)
             relative = np.minimum(change[:, moving] / self._usual[moving], MOST_CHANGE)
         self._sizes.append(relative.mean(axis=1, dtype=np.float32))
 

@@ -242,6 +242,8 @@ class PathInfo:
 class GraphPlanner:
     """A graph with the bank that its landmarks are from."""
 
+    precision: type = np.float32  # of the steps from landmarks to goals
+
     def __init__(self, graph: Graph, bank: Midpoints, discount: float, search: "Search | None" = None):
         """search: of shortest ways; without one by SciPy, and by sweeps where it is not installed."""
         self.graph, self.bank, self.discount = graph, bank, discount
@@ -255,9 +257,7 @@ class GraphPlanner:
 
     @property
     def is_fine_enough(self) -> bool:
-        """Whether landmarks lie well within the radius that subgoals are chosen in; states of many numbers that vary
-        freely are too many to cover.
-        """
+        """Whether landmarks lie well within the radius of subgoals; states that vary freely are too many to cover."""
         return self.graph.radius <= COARSE * self.trust
 
     def _edge_steps(self) -> np.ndarray:
@@ -288,7 +288,7 @@ class GraphPlanner:
     def to_goals(self, goals: np.ndarray) -> np.ndarray:
         """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
         unique, numbers = np.unique(goals, axis=0, return_inverse=True)
-        found = self.search(self.graph, self.prices, self._last_legs(unique)).astype(np.float32)
+        found = self.search(self.graph, self.prices, self._last_legs(unique)).astype(self.precision)
         return found[numbers.reshape(-1)]
 
     def _last_legs(self, goals: np.ndarray) -> np.ndarray:

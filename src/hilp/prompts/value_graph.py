@@ -1,11 +1,10 @@
-"""The graph of the data for methods that say how many steps lie between two states, by a value or a distance, not by
-phi.
+"""The graph of the data for methods that estimate the steps between two states by a value or a distance, not by phi.
 
 Values tell near goals apart and blur far ones, so a far goal is better reached from landmark to landmark (TTGS,
 2510.07257). Landmarks are states of the bank, drawn at random, and each is headed for as a goal of its own: these
-methods have no directions. Edges are moves that trajectories made, as in `hilp.prompts.graph`, and what the method says
-lies between two landmarks. It is believed as far as landmarks lie close together; beyond, an edge costs ever more than
-it is long, so that it is taken only where nothing else leads on.
+methods have no directions. Edges are moves that trajectories made, as in `hilp.prompts.graph`, and estimates of the
+steps between two landmarks. Estimates are trusted as far as landmarks lie close together; beyond, an edge costs ever
+more than it is long, so that it is taken only where nothing else leads on.
 """
 
 from collections.abc import Callable
@@ -18,12 +17,12 @@ from hilp.prompts.memory import StuckAgents
 from hilp.prompts.midpoints import BLOCK, Midpoints, filled
 
 LANDMARKS = 500  # at every step an agent asks how far all of them are
-NEIGHBOURS, MOST = 16, 0.9  # a method is believed as far as so many landmarks lie around most of them
+NEIGHBOURS, MOST = 16, 0.9  # estimates are trusted as far as so many landmarks lie around most of them
 AIM = 2.0  # times as far lies the landmark that is headed for, at most
 FEW = 4  # landmarks that count as around an agent, however far
-PENALTY = 1000.0  # of an edge that is as long as is believed; its square of one twice as long
-LONGEST = 10.0  # times as long: beyond, it makes no difference
-SAID = 32  # edges of a landmark, to those that the method says are nearest
+PENALTY = 1000.0  # of an edge as long as the trusted distance; its square of one twice as long
+LONGEST = 4.0  # times as long: beyond, the penalty stays, or float64 would lose single steps beside it
+VALUE_EDGES = 32  # of a landmark, to those that are nearest by the estimate
 ALIKE = 4  # landmarks that look most like a row of the data, of which one is next to it
 MOST_ROWS = 20_000  # of trajectories that are looked at
 ROWS = 512  # of them at a time
@@ -35,7 +34,7 @@ Steps = Callable[[np.ndarray, np.ndarray], np.ndarray]  # between states, as ski
 def build(
     bank: np.ndarray, rows: np.ndarray, lengths: np.ndarray, steps: Steps, seed: int = 0, slower: float = 1.0
 ) -> Graph:
-    """The graph of trajectories. Its radius is in steps: how far the method is believed.
+    """The graph of trajectories. Its radius is the trusted distance, in steps.
 
     bank: skills of the states that landmarks are drawn from, [n, D]; rows: those of trajectories one behind the other,
     with `lengths` rows each. slower: see `graph.build`.
@@ -44,9 +43,10 @@ def build(
     landmarks, count = bank[chosen], len(chosen)
     apart = np.maximum(table(steps, landmarks, landmarks), 1.0)
     np.fill_diagonal(apart, np.inf)
-    near = np.argsort(apart, axis=1)[:, : min(SAID, count - 1)]
-    said = np.take_along_axis(apart, near, axis=1)
-    reach = float(np.quantile(said[:, :NEIGHBOURS][:, -1], MOST)) if count > 1 else 1.0
+    near = np.argsort(apart, axis=1)[:, : min(VALUE_EDGES, count - 1)]
+    estimates = np.take_along_axis(apart, near, axis=1)
+    reach = float(np.quantile(estimates[:, :NEIGHBOURS][:, -1], MOST)) if count > 1 else 1.0
+    reach = float(np.float32(reach))  # as it is saved
 
     cell, leave, arrive = beside(steps, landmarks, rows)
     seen = moves(cell, leave, arrive, lengths, int(np.ceil(AIM * reach)), count)
@@ -55,7 +55,7 @@ def build(
     )
     keys, first = np.unique(keys, return_index=True)  # of an edge that was seen, that
     origin, target = np.divmod(keys, count)
-    costs = np.maximum(np.concatenate([seen[2] * slower, said.ravel()])[first], LEAST)
+    costs = np.maximum(np.concatenate([seen[2] * slower, estimates.ravel()])[first], LEAST)
     counts = np.concatenate([seen[3], np.zeros(near.size)])[first]
     columns = zip(graph.EDGES.values(), (origin, target, costs, counts), strict=True)
     return Graph(chosen.astype(np.int32), reach, *(column.astype(kind) for kind, column in columns))
@@ -92,12 +92,13 @@ def pairs(steps: Steps, here: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 
 class ValuePlanner(GraphPlanner):
-    """A graph with the bank that its landmarks are from, and the rule that says how many steps lie between two states.
+    """A graph with the bank that its landmarks are from, and the rule that estimates the steps between two states.
 
     Where `GraphPlanner` has latents this has skills of goals, and there is no mean of them: they are states.
     """
 
     is_fine_enough = True
+    precision = np.float64  # a guess costs up to 1e12 times its length, and single steps still count beside it
 
     def __init__(self, drawn: Graph, bank: Midpoints, steps: Steps, search: Search | None = None):
         self.graph, self.bank, self.between = drawn, bank, steps
@@ -107,7 +108,7 @@ class ValuePlanner(GraphPlanner):
         self.prices = np.where(drawn.counts > 0, drawn.steps, GUESS + self.priced(drawn.steps))
 
     def priced(self, steps: np.ndarray) -> np.ndarray:
-        """Steps by the word of the method, as they count on a way: a guess, where they are too many to be believed."""
+        """Estimated steps, as they count on a way: a guess, beyond the trusted distance."""
         times = np.minimum(np.asarray(steps, np.float64) / self.reach, LONGEST)
         return np.where(times > 1.0, GUESS + steps * PENALTY**times, steps)
 
@@ -121,7 +122,7 @@ class ValuePlanner(GraphPlanner):
         return self._seen(here, goals, to_goals)[-1]
 
     def _seen(self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Steps by the word of the method to all landmarks, and to the goal; and those of the best way to it."""
+        """Estimated steps to all landmarks and to the goal; and those of the best way to it."""
         away, straight = table(self.between, here, self.landmarks), pairs(self.between, here, goals)
         return away, straight, np.minimum(self.priced(straight), (self.priced(away) + to_goals).min(axis=1))
 
@@ -134,8 +135,10 @@ class ValuePlanner(GraphPlanner):
         found, to_goals = np.array(goals[rows]), to_goals[rows]
         away, straight, steps_left = self._seen(here[rows], found, to_goals)
         at = np.full((len(here), 1), np.nan)  # agents are known by their way to go: who has another is elsewhere
-        at[rows, 0] = steps_left
-        reaches, at_random = stuck.reaches(at, steps_left, rows)
+        ways = np.concatenate([self.priced(away) + to_goals, self.priced(straight)[:, None]], axis=1)
+        lengths = np.concatenate([away + to_goals, straight[:, None]], axis=1)  # no penalty: it changes with every step
+        at[rows, 0] = np.take_along_axis(lengths, ways.argmin(axis=1)[:, None], axis=1)[:, 0]
+        reaches, at_random = stuck.reaches(at, at[rows, 0], rows)
         for agent in np.flatnonzero(at_random | (straight > reaches)):
             around = np.flatnonzero(away[agent] <= max(reaches[agent], np.sort(away[agent])[:FEW][-1]))
             heads_for = around[np.argmin(to_goals[agent, around])]
@@ -152,6 +155,8 @@ class ValuePlanner(GraphPlanner):
             return PathInfo(np.zeros(0, np.int64), straight, None, "yes")
         away, last = table(self.between, here[None], self.landmarks)[0], self._last_legs(goal[None])[0]
         at = int(np.argmin(self.priced(away) + to_goal))
+        if not np.isfinite(self.priced(away)[at] + to_goal[at]):
+            return PathInfo(np.zeros(0, np.int64), np.inf, 0, "no")
         edges = self.way(at, to_goal, last)
         path = np.array([at, *self.graph.target[edges]])
         legs = float(away[at]), float(self.between(self.landmarks[path[-1:]], goal[None])[0])

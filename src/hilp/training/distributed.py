@@ -22,6 +22,11 @@ from hilp.errors import HilpError, counted, reason, say, some
 from hilp.storage import told
 
 ROWS = "rows"  # the axis of a mesh: rows of a batch
+LOST = re.compile(  # what JAX, its coordination service, Gloo and NCCL say where another process is gone
+    r"UNAVAILABLE|DEADLINE_EXCEEDED|heartbeat|coordination service|gloo|closed by peer|reset by peer|broken pipe"
+    r"|tasks are unhealthy|remote process exited",
+    re.IGNORECASE,
+)
 
 
 def mesh_of(count: int, batch: int) -> Mesh | None:
@@ -105,7 +110,7 @@ def while_all_live() -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1:
+        if jax.process_count() == 1 or not LOST.search(str(error)):
             raise
         say(f"error: another process of this training has ended ({reason(error)}): start all again with --resume")
         sys.stdout.flush()
