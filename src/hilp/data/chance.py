@@ -70,8 +70,8 @@ class KeptSteps:
         if not len(self._rows):
             return Chance()
         seen = self._seen.result()
-        around = (seen[np.searchsorted(self._seen.rows, self._rows + step)] for step in (-1, 0, 1))
-        return measured(*around, self._actions.result(), periods)
+        before, here, there = (seen[np.searchsorted(self._seen.rows, self._rows + step)] for step in (-1, 0, 1))
+        return measured(before, here, there, self._actions.result(), periods)
 
 
 def inside(lengths: np.ndarray) -> np.ndarray:
@@ -164,8 +164,10 @@ def _of_inputs(data: Dataset) -> Chance:
     if not 0 < width <= MOST_NUMBERS - data.network_actions.shape[1]:
         return Chance()
     rows = inside(data.lengths)
-    around = (vectors(over(lambda part, at=rows + step: np.asarray(part[at]), inputs)) for step in (-1, 0, 1))
-    return measured(*around, np.asarray(data.network_actions[rows]))
+    before, here, there = (
+        vectors(over(lambda part, at=rows + step: np.asarray(part[at]), inputs)) for step in (-1, 0, 1)
+    )
+    return measured(before, here, there, np.asarray(data.network_actions[rows]))
 
 
 def _numbers(data: Dataset) -> Any:
