@@ -56,6 +56,25 @@ class AgentMemory(dict[str, np.ndarray]):
         return True
 
 
+class RecentRows(AgentMemory):
+    """The last rows that agents saw, side by side, oldest first: what a policy sees where one does not tell the state.
+
+    At the start of an episode its first row stands in for those before it, as in data.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(rows=np.float32(np.nan))
+        self.rows = count
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """The stacks [n, count x obs] after the next row [n, obs] of each."""
+        whole = np.tile(rows, self.rows)
+        self.begin(len(rows), rows=whole.shape[1])
+        before = np.where(np.isnan(self["rows"][:, :1]), whole, self["rows"])
+        self["rows"] = np.concatenate([before[:, rows.shape[1] :], rows], axis=1)
+        return np.array(self["rows"])
+
+
 class LatentEma(AgentMemory):
     """Where agents are, as a moving mean of their latents over the last steps.
 
