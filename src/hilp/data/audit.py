@@ -15,7 +15,7 @@ from hilp.data import load, measures
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
 from hilp.data.discrete import MOST_TOLD
-from hilp.data.dynamics import Dynamics
+from hilp.data.dynamics import Dynamics, advised
 from hilp.data.source import Kind, Rows, Source, gather, physical_memory
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
@@ -79,6 +79,7 @@ class AuditReport:
     time_scale: TimeScale | None = None  # None where there are no rows to tell
     targets: dict[str, str] = field(default_factory=dict)  # action -> observation column that it is a target for
     explained: float | None = None  # share of the changes in a step that state and action explain, a mean over columns
+    explained_by_past: dict[int, float] = field(default_factory=dict)  # the same by how many of the last rows are known
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
 
@@ -210,7 +211,8 @@ class _Audit:
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         periods = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
-        targets, explained = self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan))
+        nothing: Any = ({}, np.full(1, np.nan), {})
+        targets, explained, past = self.dynamics.measured(periods.items()) if self.compared else nothing
         targets = {} if source.choices else targets
         return replace(
             known,
@@ -222,6 +224,7 @@ class _Audit:
                 *about_observations(self.moments, twins, names, transform.columns),
                 *about_angles(wrapped, names),
                 *about_dynamics(explained, names),
+                *about_past(past),
                 *about_actions(self.health.acted, acts, self.whole_numbers, rescale, source.choices),
                 *about_memory(source),
             ],
@@ -234,6 +237,7 @@ class _Audit:
             time_scale=self.sample.measured(self.pace.result(), usual_step(times, inside)),
             targets={acts[action]: names[column] for action, column in targets.items()},
             explained=None if np.isnan(explained).all() else float(np.nanmean(explained)),
+            explained_by_past=past,
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
             stills=self._stills(),
         )
@@ -376,6 +380,16 @@ def about_dynamics(explained: np.ndarray, names: Sequence[str]) -> Iterator[Warn
             f"{share:.0%} in all; " + some([f"{names[column]} {explained[column]:.0%}" for column in worst], 5),
             "look for what moves it and is in no column (an object, speeds, another arm), or for noise: a policy "
             "cannot steer what it does not see",
+        )
+
+
+def about_past(shares: dict[int, float]) -> Iterator[Warning]:
+    """shares: of what changes, explained by so many of the last rows and the action."""
+    if (count := advised(shares)) > 1:
+        yield Warning(
+            "a row does not tell the state: those before it say more about what comes next",
+            f"the last {count} rows and the action explain {shares[count]:.0%} of what changes, one row {shares[1]:.0%}",
+            f"show networks the last {count} rows at once (--frames {count}); in Python, load with frames={count}",
         )
 
 

@@ -176,7 +176,9 @@ class UntilPrompt(Prompt):
             nothing, none = np.zeros((len(flat), 0)), Extras({}, {}, "an observation")
             found: Any = self._formula(flat, nothing, flat, none) != 0.0
         else:
-            found = self.first.reached(batch) if self.ending is None else self.ending(self.policy.spec.newest(batch.tree))
+            found = (
+                self.first.reached(batch) if self.ending is None else self.ending(self.policy.spec.newest(batch.tree))
+            )
         met = np.asarray(found)
         if met.shape != steps.shape:
             raise HilpError(f"the end of a prompt is one truth an observation, {steps.shape}, not {met.shape}")

@@ -270,9 +270,7 @@ def _of_data(policy: Agent, data: Any, function: RewardFunction, samples: int, s
     return _of_sample(policy, Bank.at(data, rows), function, lambda own: Extras.of(data, rows))
 
 
-def _of_sample(
-    policy: Agent, sample: Bank, function: RewardFunction, extras_of: Callable[[Bank], Extras]
-) -> Labelled:
+def _of_sample(policy: Agent, sample: Bank, function: RewardFunction, extras_of: Callable[[Bank], Extras]) -> Labelled:
     own = sample.over(np.array)  # what a function writes into its arguments changes neither the bank nor the features
     before, after = (policy.spec.newest(seen) for seen in (own.observations, own.next_observations))
     found = apply_reward(function, before, own.actions, after, extras_of(own))
