@@ -52,10 +52,11 @@ def log(what: str) -> dict[str, np.ndarray]:
     return {"observations": seen.reshape(4000, -1), "actions": push.reshape(-1, 1), "episode_lengths": lengths}
 
 
-def test_rows_are_stacked_oldest_first_and_clipped_at_their_episode() -> None:
-    plain = {"observations": np.arange(10.0).reshape(5, 2), "actions": np.zeros((5, 1)), "episode_lengths": [3, 2]}
+def test_a_row_stands_behind_the_changes_that_led_to_it_and_none_before_its_episode() -> None:
+    rows = np.array([[0, 1], [2, 3], [5, 7], [6, 7], [8, 9]])
+    plain = {"observations": rows.astype(float), "actions": np.zeros((5, 1)), "episode_lengths": [3, 2]}
     data = hilp.load(plain, frames=3)
-    wanted = [[0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [6, 7, 6, 7, 6, 7], [6, 7, 6, 7, 8, 9]]
+    wanted = [[0, 0, 0, 0, 0, 1], [0, 0, 2, 2, 2, 3], [2, 2, 3, 4, 5, 7], [0, 0, 0, 0, 6, 7], [0, 0, 2, 2, 8, 9]]
     np.testing.assert_array_equal(np.asarray(data.observations), wanted)
     np.testing.assert_array_equal(data.observations[np.array([[4, 0], [2, -1]])], np.array(wanted)[[[4, 0], [2, 4]]])
     assert data.observations.stored.shape == (5, 2), "each row is kept once"
@@ -70,16 +71,17 @@ def test_one_row_is_as_it_was() -> None:
 
 def test_agents_remember_their_own_rows_and_begin_anew() -> None:
     recent = RecentRows(3)
-    np.testing.assert_array_equal(recent(np.array([[1.0], [10.0]])), [[1, 1, 1], [10, 10, 10]])
-    np.testing.assert_array_equal(recent(np.array([[2.0], [20.0]])), [[1, 1, 2], [10, 10, 20]])
+    np.testing.assert_array_equal(recent(np.array([[1.0], [10.0]])), [[0, 0, 1], [0, 0, 10]])
+    np.testing.assert_array_equal(recent(np.array([[2.0], [20.0]])), [[0, 1, 2], [0, 10, 20]])
     recent.reset([0])
-    np.testing.assert_array_equal(recent(np.array([[3.0], [30.0]])), [[3, 3, 3], [10, 20, 30]])
+    np.testing.assert_array_equal(recent(np.array([[3.0], [40.0]])), [[0, 0, 3], [10, 20, 40]])
 
 
 def test_a_policy_acts_on_rows_as_on_the_stacks_of_its_data(trained: Any) -> None:
     policy, rows = trained
-    stacks = np.stack([rows[[max(5, t - 2), max(5, t - 1), t]].reshape(-1) for t in range(5, 12)])
-    whole, by_row = policy.goal(np.tile(rows[20], 3)), policy.goal(rows[20])
+    last = [rows[[max(5, t - 2), max(5, t - 1), t]] for t in range(5, 12)]
+    stacks = np.stack([np.concatenate([*np.diff(three, axis=0), three[-1]]) for three in last])
+    whole, by_row = policy.goal(np.concatenate([np.zeros(4), rows[20]])), policy.goal(rows[20])
     wanted = [policy.act(stack, whole) for stack in stacks]
     for _ in range(2):
         np.testing.assert_allclose([policy.act(row, by_row) for row in rows[5:12]], wanted, atol=1e-6)
@@ -151,10 +153,10 @@ def test_what_the_past_adds_is_measured_and_advised() -> None:
     (told,) = [warning for warning in report.warnings if "does not tell the state" in warning.what]
     assert "--frames 2" in told.do
     whole = inspect(log("both"))
-    assert min(whole.explained_by_past.values()) > 0.9 and advised(whole.explained_by_past) == 1
+    assert min(whole.explained_by_past.values()) > 0.9 and advised(whole.explained_by_past) == (1, "")
     assert not [warning for warning in whole.warnings if "does not tell the state" in warning.what]
     assert Dynamics.past(hilp.load(log("place"))) == pytest.approx(report.explained_by_past)
-    assert advised({}) == 1 and advised({1: 0.5, 2: 0.6, 4: 0.9, 8: 0.91}) == 4
+    assert advised({}) == (1, "") and advised({1: 0.5, 2: 0.6, 4: 0.9, 8: 0.91})[0] == 4
 
 
 def test_training_follows_the_advice_and_the_user_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

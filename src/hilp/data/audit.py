@@ -385,12 +385,10 @@ def about_dynamics(explained: np.ndarray, names: Sequence[str]) -> Iterator[Warn
 
 def about_past(shares: dict[int, float]) -> Iterator[Warning]:
     """shares: of what changes, explained by so many of the last rows and the action."""
-    if (count := advised(shares)) > 1:
-        yield Warning(
-            "a row does not tell the state: those before it say more about what comes next",
-            f"the last {count} rows and the action explain {shares[count]:.0%} of what changes, one row {shares[1]:.0%}",
-            f"show networks the last {count} rows at once (--frames {count}); in Python, load with frames={count}",
-        )
+    count, told = advised(shares)
+    if told:
+        do = f"show networks the last {count} rows (--frames {count}); in Python, load with frames={count}"
+        yield Warning("a row does not tell the state, those before it say more", told, do)
 
 
 def about_actions(

@@ -74,12 +74,14 @@ class Dynamics:
         return commanded(steps), alone, shares
 
 
-def advised(shares: dict[int, float]) -> int:
-    """How many of the last rows networks should see at once, by what they explain; 1 where the past tells little."""
-    if not shares or max(shares.values()) - shares[1] < PAST_TELLS:
-        return 1
-    most = max(shares.values()) - shares[1]
-    return next(count for count, share in shares.items() if share - shares[1] >= AS_GOOD * most)
+def advised(shares: dict[int, float]) -> tuple[int, str]:
+    """How many of the last rows networks should see at once, by what they explain, and why; 1 and "" for one."""
+    most = max(shares.values(), default=0.0) - shares.get(1, 0.0)
+    if most < PAST_TELLS:
+        return 1, ""
+    count = next(count for count, share in shares.items() if share - shares[1] >= AS_GOOD * most)
+    explain = f"the last {count} rows and the action explain {shares[count]:.0%} of what changes"
+    return count, f"{explain}, one row {shares[1]:.0%}"
 
 
 def explained(steps: Steps, known: np.ndarray | None = None) -> np.ndarray:

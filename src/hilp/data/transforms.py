@@ -241,7 +241,11 @@ class Metadata:
 
 
 class Frames(MadeRows):
-    """Rows of `count` frames each, oldest first, one behind the other along the channels; the arrays may be jax's."""
+    """Rows of `count` frames each, oldest first, one behind the other along the channels; the arrays may be jax's.
+
+    Of vectors the last one is the row as it is, and those before it are changes: from each row to the next. Neighbours
+    are nearly equal, and networks would hardly tell from two of them how fast something moves.
+    """
 
     block = 1 << 12
 
@@ -274,6 +278,10 @@ class Frames(MadeRows):
         before = rows[..., None] - np.arange(self.count - 1, -1, -1, dtype=np.int32)
         found = self.stored[before.clip(self.first[rows][..., None])]  # ... x count x height x width x channels
         axes, own = range(found.ndim), self.ndim
+        if own == 2:  # of vectors the earlier rows as the change that each was to the next: see `Frames`
+            later = self.stored[(before + 1).clip(self.first[rows][..., None], rows[..., None])]
+            newest = (np.arange(self.count) == self.count - 1).astype(self.dtype)[:, None]
+            found = (later - found) * (1 - newest) + found * newest
         found = found.transpose(*axes[:-own], *axes[1 - own : -1], axes[-own], axes[-1])
         return found.reshape(*found.shape[:-2], -1)
 

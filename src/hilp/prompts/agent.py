@@ -229,9 +229,10 @@ class Agent:
         if not always:
             raise HilpError(
                 f"this policy sees the last {stack} observations at once, and this is one: act under a prompt, which "
-                f"remembers them, or give all {stack} side by side, oldest first ({self.spec.observation_dim} numbers)"
+                f"remembers them, or give {self.spec.observation_dim} numbers, as data with frames={stack} has them"
             )
-        return Batch(np.tile(found.tree, stack), found.single)
+        nothing = self.spec.observation_dim - found.tree.shape[1]  # changed
+        return Batch(np.pad(found.tree, ((0, 0), (nothing, 0))), found.single)
 
     def seen(self, observation: Any, prompt: Any) -> Batch:
         """The checked batch that agents see: where it is stacks, a prompt puts each row behind those before it."""

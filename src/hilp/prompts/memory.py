@@ -57,9 +57,8 @@ class AgentMemory(dict[str, np.ndarray]):
 
 
 class RecentRows(AgentMemory):
-    """The last rows that agents saw, side by side, oldest first: what a policy sees where one does not tell the state.
-
-    At the start of an episode its first row stands in for those before it, as in data.
+    """The last rows that agents saw, as data stacks them, for policies that see more than one: the changes from each
+    to the next, oldest first, and the newest. At the start of an episode its first row stands in for those before it.
     """
 
     def __init__(self, count: int) -> None:
@@ -68,11 +67,12 @@ class RecentRows(AgentMemory):
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """The stacks [n, count x obs] after the next row [n, obs] of each."""
+        count, width = rows.shape
         whole = np.tile(rows, self.rows)
-        self.begin(len(rows), rows=whole.shape[1])
+        self.begin(count, rows=whole.shape[1])
         before = np.where(np.isnan(self["rows"][:, :1]), whole, self["rows"])
-        self["rows"] = np.concatenate([before[:, rows.shape[1] :], rows], axis=1)
-        return np.array(self["rows"])
+        self["rows"] = now = np.concatenate([before[:, width:], rows], axis=1)
+        return np.concatenate([now[:, width:] - now[:, :-width], rows], axis=1)
 
 
 class LatentEma(AgentMemory):

@@ -101,13 +101,10 @@ def with_past(data: Dataset, tell: Callable[[str], object]) -> Dataset:
     """
     if not _stride_open(data) or timescale.of_dataset(data).stride > 1:
         return data
-    shares = dynamics.Dynamics.past(data)
-    if (count := dynamics.advised(shares)) == 1:
+    count, why = dynamics.advised(dynamics.Dynamics.past(data))
+    if not why:
         return data
-    tell(
-        f"the last {count} rows and the action explain {shares[count]:.0%} of what changes, one row {shares[1]:.0%}: "
-        f"networks see {count} at once (--frames 1 overrules)"
-    )
+    tell(f"{why}: networks see {count} at once (--frames 1 overrules)")
     return data.in_frames(count).as_checked()
 
 
