@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--sights", nargs="+", default=["full", "none", "history"])
     parser.add_argument("--frames", type=int)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--steps", type=int, default=2_500)
     parser.add_argument("--rows", default="benchmarks/memory.jsonl")
     flags = parser.parse_args()
     for seed in flags.seeds:

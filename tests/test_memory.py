@@ -14,11 +14,17 @@ from hilp.cli import main
 from hilp.data.audit import inspect
 from hilp.data.dynamics import Dynamics, advised
 from hilp.errors import HilpError
+from hilp.evaluation import evaluate
 from hilp.export import runtime
 from hilp.learning import methods
+from hilp.play import scene
 from hilp.policy.preparation import Preparation
 from hilp.prompts.memory import RecentRows
+from hilp.prompts.specs import Goal
+from hilp.serve import server
+from hilp.serve.client import Client
 from hilp.training import auto_config
+from serving import listening
 
 LENGTHS = np.array([4, 1, 30, 30])
 TINY: dict[str, Any] = {"actor_hidden": (8,), "hidden": (8,), "batch": 16}
@@ -172,3 +178,29 @@ def test_training_follows_the_advice_and_the_user_wins(tmp_path: Path, capsys: p
     assert hilp.FoundationPolicy.load(tmp_path / "run").spec.history == 2
     assert main([*words, "--frames", "1", "--out", str(tmp_path / "one")]) == 0
     assert hilp.FoundationPolicy.load(tmp_path / "one").spec.history == 1
+
+
+def test_a_server_remembers_the_rows_of_each_robot(trained: Any) -> None:
+    policy, rows = trained
+    with listening(server.PolicyServer(policy, Path("nowhere"), port=0, prompt=policy.goal(rows[20]))) as address:
+        robots, alone = [Client(address), Client(address)], [policy.goal(rows[20]), policy.goal(rows[20])]
+        assert robots[0].get_server_metadata()["observation"]["observation/state"]["shape"] == [2]
+        for at in (5, 6, 7):
+            for robot, prompt, row in zip(robots, alone, rows[[at, at + 25]], strict=True):
+                found = robot.infer({"observation/state": row})["actions"][0]
+                np.testing.assert_allclose(found, policy.act(row, prompt), atol=2e-5)
+        alone[0].reset()
+        found = robots[0].infer({"observation/state": rows[5], "reset": True})["actions"][0]
+        np.testing.assert_allclose(found, policy.act(rows[5], alone[0]), atol=2e-5)
+        for robot in robots:
+            robot.close()
+
+
+def test_evaluation_remembers_and_the_playground_refuses() -> None:
+    data = hilp.collect("maze-four-rooms", "navigate", 400).in_frames(2)
+    policy = hilp.pretrain(methods.config("hilp", **TINY), data, steps=4, quiet=True)
+    world = hilp.make_task("maze-four-rooms")
+    (row,) = evaluate.evaluate(policy, world, [Goal(plan="graph")], episodes=3)
+    assert row["episodes"] == 3 and len(row["reachable"]) == 3
+    with pytest.raises(HilpError, match="sees 2 observations at once"):
+        scene.stage_of(policy, "runs/maze")

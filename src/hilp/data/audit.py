@@ -15,7 +15,7 @@ from hilp.data import load, measures
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
 from hilp.data.discrete import MOST_TOLD
-from hilp.data.dynamics import Dynamics, advised
+from hilp.data.dynamics import NOTHING, Dynamics, advised
 from hilp.data.source import Kind, Rows, Source, gather, physical_memory
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
@@ -211,9 +211,7 @@ class _Audit:
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         periods = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
-        nothing: Any = ({}, np.full(1, np.nan), {})
-        targets, explained, past = self.dynamics.measured(periods.items()) if self.compared else nothing
-        targets = {} if source.choices else targets
+        targets, explained, past = self.dynamics.measured(periods.items()) if self.compared else NOTHING
         return replace(
             known,
             trainable=not errors,
@@ -235,7 +233,7 @@ class _Audit:
             duplicate_episodes=len(copies),
             training_bytes=training_bytes(source),
             time_scale=self.sample.measured(self.pace.result(), usual_step(times, inside)),
-            targets={acts[action]: names[column] for action, column in targets.items()},
+            targets={} if source.choices else {acts[a]: names[column] for a, column in targets.items()},
             explained=None if np.isnan(explained).all() else float(np.nanmean(explained)),
             explained_by_past=past,
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
@@ -387,8 +385,7 @@ def about_past(shares: dict[int, float]) -> Iterator[Warning]:
     """shares: of what changes, explained by so many of the last rows and the action."""
     count, told = advised(shares)
     if told:
-        do = f"show networks the last {count} rows (--frames {count}); in Python, load with frames={count}"
-        yield Warning("a row does not tell the state, those before it say more", told, do)
+        yield Warning("a row does not tell the state", told, f"show networks the last {count}: --frames {count}")
 
 
 def about_actions(

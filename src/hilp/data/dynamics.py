@@ -19,6 +19,9 @@ PAST_TELLS = 0.15  # share of what changes that the past has to explain beside t
 AS_GOOD = 0.9  # of what the longest past adds, from which a shorter one is enough
 OFTEN = 0.2  # share of steps in which a column changes that says something: goals change at resets alone
 
+Measured = tuple[dict[int, int], np.ndarray, dict[int, float]]  # see `Dynamics.measured`
+NOTHING: Measured = ({}, np.full(1, np.nan), {})
+
 
 class Dynamics:
     """Keeps some transitions of blocks as they pass by."""
@@ -50,7 +53,7 @@ class Dynamics:
         found._seen.found, found._actions.found = [np.asarray(seen)], [np.asarray(acted)]
         return found.measured(() if data.transform is None else data.transform.angles)[2]
 
-    def measured(self, periods: Iterable[tuple[int, float]]) -> tuple[dict[int, int], np.ndarray, dict[int, float]]:
+    def measured(self, periods: Iterable[tuple[int, float]]) -> Measured:
         """Targets by action; the share of each column that is explained; and the mean share by how many of the last
         rows are known, where that was looked at. periods: of columns that wrap.
         """

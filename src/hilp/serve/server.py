@@ -65,6 +65,9 @@ class PolicyServer:
         port: int = PORT,
         token: str | None = None,
     ) -> None:
+        if policy.spec.history > 1 < policy.horizon:
+            raise HilpError(f"this policy sees the last {policy.spec.history} observations, and a robot that plays "
+                            f"{policy.horizon} actions sends none between: train with --set chunk=1")  # fmt: skip
         self.policy, self.home, self.world, self.host, self.port, self.token = policy, home, world, host, port, token
         self.prompt = policy.skill() if prompt is None and policy.skill_dim == 0 else prompt
         self.robots = self.making = 0
