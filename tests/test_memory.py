@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,8 @@ def test_training_follows_the_advice_and_the_user_wins(tmp_path: Path, capsys: p
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     assert "networks see 2 at once" in capsys.readouterr().err
     assert hilp.FoundationPolicy.load(tmp_path / "run").spec.history == 2
+    assert json.loads((tmp_path / "run" / "reading.json").read_text())["frames"] == 2, "other data is read alike"
+    assert main(["prompt", str(tmp_path / "run"), "--goal", "0.5", "--start", "0.1"]) == 0
     assert main([*words, "--frames", "1", "--out", str(tmp_path / "one")]) == 0
     assert hilp.FoundationPolicy.load(tmp_path / "one").spec.history == 1
 

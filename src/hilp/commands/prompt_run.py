@@ -250,7 +250,7 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> Result:
     row = np.random.default_rng(flags.seed).integers(max(1, len(policy.bank)), size=1)
     batch = trees.over(lambda rows: rows[row] if len(rows) else rows[:1], policy.bank.observations)
     if flags.start:
-        batch = common.numbers(flags.start, "--start")[None]
+        batch = policy.check(common.numbers(flags.start, "--start")[None], "start", always=True).tree
     at = trees.over(lambda rows: rows[0], batch)
     z = np.asarray(prompt(batch))[0].tolist()
     prompt.reset()  # the action is that of the same step
