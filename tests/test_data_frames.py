@@ -133,9 +133,9 @@ def test_mistakes_are_named() -> None:
     data = film()
     with pytest.raises(HilpError, match="from 1 to 64, not 0"):
         data.in_frames(0)
-    plain = hilp.load({"observations": np.zeros((4, 2)), "actions": np.zeros((4, 1)), "episode_lengths": [4]})
-    with pytest.raises(HilpError, match="stacks pictures, and these observations have none"):
-        plain.in_frames(2)
+    named = {"observations": {"arm": np.zeros((4, 2))}, "actions": np.zeros((4, 1)), "episode_lengths": [4]}
+    with pytest.raises(HilpError, match="stacks pictures, or one vector, and these observations are vectors by name"):
+        hilp.load(named, frames=2)
     with pytest.raises(HilpError, match="neighbouring rows"):
         hilp.load(data.in_frames(2), stride=2)
     assert stacked(data.observations, LENGTHS, 1) is data.observations

@@ -416,6 +416,19 @@ def arm() -> Table:
     )
 
 
+def memory() -> Table:
+    """Success by what a policy sees: the mean over seeds and each of them."""
+
+    def show(own: list[Row]) -> list[str]:
+        values = [100 * row["score"] for row in own]
+        minutes = f"{np.mean([row['core_minutes'] for row in own]):.1f}"
+        sight = {"full": "all", "none": "no velocities"}.get(own[0]["sight"], f"{own[0]['frames']} rows of that")
+        return [sight, spread(values), ", ".join(f"{value:.0f}" for value in values), minutes]
+
+    lines = [show(own) for own in grouped(kept("memory"), lambda row: (row["lab"], row["sight"])).values()]
+    return [["sees", "100 x success", "seeds", "core-minutes"], *lines]
+
+
 def ogbench_scripts() -> Table:
     keys = ("transitions", "targets", "targets_reached", "targets_cut_short")
     return flat(
@@ -466,5 +479,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "rooms": rooms,
     "classic control": classic_control,
     "arm": arm,
+    "memory": memory,
     "speed": speed,
 }

@@ -16,6 +16,7 @@ class Spec:
     action_dim: int  # numbers of an action; of discrete actions one, and for networks as many as there are choices
     parts: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape, dtype ("float32", "uint8"); () for a vector
     choices: int = 0  # of discrete actions how many there are, 0 to choices - 1; 0: actions are continuous
+    history: int = 1  # rows of the log that one vector stacks, oldest first: its own and those before it
 
     @staticmethod
     def of(observations: Any, action_dim: int, choices: int = 0) -> "Spec":
@@ -30,6 +31,15 @@ class Spec:
     def of_networks(self) -> "Spec":
         """With actions as networks have them: a discrete one is a number for each choice."""
         return replace(self, action_dim=self.choices) if self.choices else self
+
+    @property
+    def of_row(self) -> "Spec":
+        """Of one row of the log, of those that an observation stacks."""
+        return replace(self, observation_dim=self.observation_dim // self.history, history=1)
+
+    def newest(self, observations: Any) -> Any:
+        """What rewards, formulas and pictures read of observations: the last row of those that are stacked."""
+        return observations if self.history == 1 else observations[..., -self.of_row.observation_dim :]
 
     @property
     def actions(self) -> str:
@@ -64,6 +74,7 @@ class Spec:
         """As plain values; without parts where there are none."""
         plain = {"observation_dim": self.observation_dim, "action_dim": self.action_dim}
         plain |= {"choices": self.choices} if self.choices else {}
+        plain |= {"history": self.history} if self.history > 1 else {}
         return {**plain, **({"parts": [[n, list(shape), kind] for n, shape, kind in self.parts]} if self.parts else {})}
 
     @staticmethod
@@ -76,6 +87,8 @@ class Spec:
             raise ValueError("a size is not a whole number above 0")
         if type(spec.choices) is not int or spec.choices < 0 or (spec.choices and spec.action_dim != 1):
             raise ValueError("a discrete action is one number, of a whole number of choices")
+        if type(spec.history) is not int or spec.history < 1 or spec.observation_dim % spec.history:
+            raise ValueError("an observation is no whole number of rows")
         if not all(isinstance(name, str) and kind in ("float32", "uint8") for name, _, kind in parts):
             raise ValueError("a part of an observation is neither float32 nor uint8")
         if parts and spec.observation_dim != _numbers(parts):

@@ -158,7 +158,8 @@ class Reading:
     drop: str | None = None
     """columns that networks do not see: constant, duplicate or constant,duplicate"""
     frames: int | None = None
-    """pictures of films that networks see at once, a row's and those before it (default: as the data says, or 1)"""
+    """rows that networks see at once, a row and those before it: of films their pictures, else the numbers, where one
+    observation does not tell the state (default: as the data says, or 1)"""
     rescale_actions: bool = False
     """map each action column's range to [-1, 1]; a policy maps its actions back"""
     discrete_actions: str | None = None

@@ -118,6 +118,9 @@ class Pretrain(TrainFlags):
         flags = self
         if self.angles is None and (turned := auto_config.seen_usually(data, say)) is not data:
             data, flags = turned, replace(self, angles=checks.AUTO)
+        if self.frames is None:
+            data = auto_config.with_past(data, say)
+            flags = flags if data.frames == 1 else replace(flags, frames=data.frames)
         begun, told = checkpoints.read_run(Path(self.out)) if self.resume else {}, list[str]()
         method = auto_config.method_named(self.method, self.preset, data, begun, told.append)
         for line in [] if self.json else told:

@@ -109,7 +109,7 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
 
 def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     """Raise where flags need a task, or nothing says where to act."""
-    plain = policy.spec.observation_dim > 1 and not policy.spec.parts and has_ways(policy)
+    plain = policy.spec.of_row.observation_dim > 1 and not policy.spec.parts and has_ways(policy)
     if flags.picture and (flags.goal is None or flags.add or flags.then or not plain):
         raise HilpError(
             "--picture draws a walk in a task, or of a policy with a graph the way to one --goal among the states of "
@@ -121,7 +121,7 @@ def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
     if names and flags.start is not None:
         raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
     if flags.start:
-        policy.check(common.numbers(flags.start, "--start"), "start")
+        policy.check(common.numbers(flags.start, "--start"), "start", always=True)
     if not flags.start and not len(policy.bank):
         instead = "act in Python" if names else "name an observation to act at with --start"
         raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
@@ -250,7 +250,7 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> Result:
     row = np.random.default_rng(flags.seed).integers(max(1, len(policy.bank)), size=1)
     batch = trees.over(lambda rows: rows[row] if len(rows) else rows[:1], policy.bank.observations)
     if flags.start:
-        batch = common.numbers(flags.start, "--start")[None]
+        batch = policy.check(common.numbers(flags.start, "--start")[None], "start", always=True).tree
     at = trees.over(lambda rows: rows[0], batch)
     z = np.asarray(prompt(batch))[0].tolist()
     prompt.reset()  # the action is that of the same step

@@ -16,8 +16,8 @@ from hilp.data.chance import Chance, KeptSteps
 from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
 from hilp.data.discrete import MOST_TOLD
-from hilp.data.dynamics import Dynamics
-from hilp.data.source import Kind, Rows, Source, gather, physical_memory
+from hilp.data.dynamics import NOTHING, Dynamics, advised
+from hilp.data.source import Kind, Rows, Source, gather, physical_memory, training_bytes
 from hilp.data.source import of_dataset as as_source
 from hilp.data.tables import TIME, endings
 from hilp.data.timescale import AUTO, Sample, TimeScale, of_dataset, require_stride, subsample, usual_step
@@ -35,7 +35,6 @@ SHORT_EPISODES = 10  # rows
 LITTLE, UNEXPLAINED = 0.3, 0.1  # shares of changes, of all columns and of one, that deserve a warning
 UNEVEN = 1e4  # ratio of the scales of two observation columns
 MOST_NAMED = 5  # columns in a flag that is advised
-INDEX_BYTES = 12  # a row of the sampler's tables
 CUT_AT_JUMPS = ("arrays", "npz", "hdf5", "d4rl")  # what the reader that cuts there takes
 
 
@@ -81,6 +80,7 @@ class AuditReport:
     targets: dict[str, str] = field(default_factory=dict)  # action -> observation column that it is a target for
     chance: Chance = field(default_factory=Chance)  # how much it decides
     explained: float | None = None  # share of the changes in a step that state and action explain, a mean over columns
+    explained_by_past: dict[int, float] = field(default_factory=dict)  # the same by how many of the last rows are known
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
 
@@ -215,8 +215,7 @@ class _Audit:
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         periods = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
-        targets, explained = self.dynamics.measured(periods.items()) if self.compared else ({}, np.full(1, np.nan))
-        targets = {} if source.choices else targets
+        targets, explained, past = self.dynamics.measured(periods.items()) if self.compared else NOTHING
         return replace(
             known,
             trainable=not errors,
@@ -227,6 +226,7 @@ class _Audit:
                 *about_observations(self.moments, twins, names, transform.columns),
                 *about_angles(wrapped, names),
                 *about_dynamics(explained, names),
+                *about_past(past),
                 *about_actions(self.health.acted, acts, self.whole_numbers, rescale, source.choices),
                 *about_memory(source),
             ],
@@ -237,9 +237,10 @@ class _Audit:
             duplicate_episodes=len(copies),
             training_bytes=training_bytes(source),
             time_scale=self.sample.measured(self.pace.result(), usual_step(times, inside)),
-            targets={acts[action]: names[column] for action, column in targets.items()},
+            targets={} if source.choices else {acts[a]: names[column] for a, column in targets.items()},
             chance=self.chance.measured(periods.items()),
             explained=None if np.isnan(explained).all() else float(np.nanmean(explained)),
+            explained_by_past=past,
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
             stills=self._stills(),
         )
@@ -385,6 +386,13 @@ def about_dynamics(explained: np.ndarray, names: Sequence[str]) -> Iterator[Warn
         )
 
 
+def about_past(shares: dict[int, float]) -> Iterator[Warning]:
+    """shares: of what changes, explained by so many of the last rows and the action."""
+    count, told = advised(shares)
+    if told:
+        yield Warning("a row does not tell the state", told, f"show networks the last {count}: --frames {count}")
+
+
 def about_actions(
     acted: measures.Moments, names: Sequence[str], whole: bool, rescale: bool, choices: int = 0
 ) -> Iterator[Warning]:
@@ -437,11 +445,3 @@ def about_memory(source: Source) -> Iterator[Warning]:
             f"{size_text(need)} in training, {size_text(int(memory))} of memory",
             "convert it to a native folder, which is trained on from disk",
         )
-
-
-def training_bytes(source: Source) -> int:
-    """What training keeps on the device: float32 rows (images of a named tree as bytes) and the sampler's tables."""
-    plain = isinstance(source.observation, Kind)
-    kinds = trees.named(source.observation, "observations").values()
-    row = sum((4 if plain else kind.dtype.itemsize) * int(np.prod(kind.shape)) for kind in kinds)
-    return source.rows * (row + 4 * source.action.shape[0] + INDEX_BYTES)

@@ -66,7 +66,8 @@ class Dataset(Metadata):
     @property
     def spec(self) -> Spec:
         """The sizes of a row."""
-        return Spec.of(self.observations, self.action_dim, self.choices)
+        plain = Spec.of(self.observations, self.action_dim, self.choices)
+        return plain if plain.parts or self.frames == 1 else replace(plain, history=self.frames)
 
     @property
     def network_spec(self) -> Spec:
@@ -81,7 +82,9 @@ class Dataset(Metadata):
     @property
     def network_inputs(self) -> Any:
         """Observations as networks see them before they are normalised: through the transform, where there is one."""
-        return self.observations if self.transform is None else TransformedRows(self.observations, self.transform)
+        if self.transform is None:
+            return self.observations
+        return TransformedRows(self.observations, self.transform.repeated(self.frames))
 
     @property
     def is_checked(self) -> bool:
@@ -179,7 +182,7 @@ class Dataset(Metadata):
         )
 
     def in_frames(self, count: int) -> "Dataset":
-        """The same data, of whose pictures networks see `count` at once, that of a row and those before it."""
+        """The same data, of whose pictures, or vectors, networks see `count` at once: a row's and those before it."""
         plain = transforms.stored(self.observations)
         return replace(self, observations=transforms.stacked(plain, self.lengths, count), frames=count, checked=())
 

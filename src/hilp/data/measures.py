@@ -169,14 +169,14 @@ class KeptRows:
 
     def __init__(self, rows: np.ndarray, episodes: Mapping[int, int] | None = None):
         self.rows, self.episodes = rows, episodes or {}
-        self._found: list[np.ndarray] = []
+        self.found: list[np.ndarray] = []
 
     def add(self, first: int, values: np.ndarray) -> None:
         low, high = np.searchsorted(self.rows, [first, first + len(values)])
-        self._found.append(np.array(values[self.rows[low:high] - first]))
+        self.found.append(np.array(values[self.rows[low:high] - first]))
 
     def result(self) -> np.ndarray:
-        return np.concatenate(self._found)
+        return np.concatenate(self.found)
 
     def by_episode(self) -> dict[int, np.ndarray]:
         edges = np.cumsum(list(self.episodes.values()))[:-1]

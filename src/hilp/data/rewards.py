@@ -80,8 +80,8 @@ def computed(data: "Dataset", function: RewardFunction) -> np.ndarray:
     found = np.zeros(data.rows)
     for first in range(0, data.transitions, BLOCK):
         rows = data.transition_rows[first : first + BLOCK]
-        seen = data.observations
-        before, after = (trees.over(lambda part, at=at: np.array(part[at]), seen) for at in (rows, rows + 1))
+        seen, newest = data.observations, data.spec.newest
+        before, after = (newest(trees.over(lambda part, at=at: np.array(part[at]), seen)) for at in (rows, rows + 1))
         rewards = apply_reward(function, before, np.array(data.acted(rows)), after, Extras.of(data, rows))
         try:
             own = np.asarray(rewards, np.float64)

@@ -23,6 +23,7 @@ from hilp.data.transforms import Metadata
 from hilp.errors import HilpError, require_known, some
 
 MOST_BLOCK_ROWS = 1 << 16
+INDEX_BYTES = 12  # a row of the sampler's tables
 MOST_PLACES = 3  # files that are named in a message
 
 
@@ -302,3 +303,11 @@ def with_numbers(source: Source, keep: Sequence[int]) -> Source:
         columns={**source.columns, "observations": kind},
         observation_parts=(),
     )
+
+
+def training_bytes(source: Source) -> int:
+    """What training keeps on the device: float32 rows (images of a named tree as bytes) and the sampler's tables."""
+    plain = isinstance(source.observation, Kind)
+    kinds = trees.named(source.observation, "observations").values()
+    row = sum((4 if plain else kind.dtype.itemsize) * int(np.prod(kind.shape)) for kind in kinds)
+    return source.rows * (row + 4 * source.action.shape[0] + INDEX_BYTES)

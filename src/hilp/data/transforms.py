@@ -32,6 +32,13 @@ class ObservationTransform:
         """Numbers that networks see."""
         return len(self.columns) + len(self.angles)
 
+    def repeated(self, count: int) -> "ObservationTransform":
+        """Of so many such observations side by side."""
+        firsts = [self.width * number for number in range(count)]
+        columns = tuple(first + column for first in firsts for column in self.columns)
+        angles = tuple((first + column, period) for first in firsts for column, period in self.angles)
+        return ObservationTransform(self.width * count, columns, angles)
+
     @cached_property
     def places(self) -> tuple[np.ndarray, ...]:
         """Columns that pass as they are and where they go; angles, where their sines go, their unit in radians."""
@@ -175,7 +182,7 @@ class Metadata:
     choices: int = 0  # of discrete actions how many there are; they are stored as whole numbers from 0 on
     stride: int | None = None  # rows of the log that one step spans; None: 1, and free to be chosen
     stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
-    frames: int = 1  # of a picture and those before it that networks see at once
+    frames: int = 1  # of a picture, or a vector, and those before it that networks see at once
     transform: ObservationTransform | None = None  # of observations, where networks do not see them as they are
 
     @property
@@ -228,24 +235,33 @@ class Metadata:
 
 
 #
-# What networks see of films is a picture and those just before it, built when rows are read. Files and memory hold each
-# frame once. At the start of an episode, its first frame stands in for those before it.
+# What networks see of films is a picture and those just before it, built when rows are read; and of vectors, where one
+# does not tell the state, the same. Files and memory hold each frame once. At the start of an episode, its first frame
+# stands in for those before it.
 
 
 class Frames(MadeRows):
-    """Rows of `count` frames each, oldest first, one behind the other along the channels; the arrays may be jax's."""
+    """Rows of `count` frames each, oldest first, one behind the other along the channels; the arrays may be jax's.
 
-    ndim, block = 4, 1 << 12
+    Of vectors the last one is the row as it is, and those before it are changes: from each row to the next. Neighbours
+    are nearly equal, and networks would hardly tell from two of them how fast something moves.
+    """
+
+    block = 1 << 12
 
     def __init__(self, stored: Any, first: Any, count: int):
-        self.stored = stored  # [rows, height, width, channels]: each frame once
+        self.stored = stored  # [rows, height, width, channels], or [rows, obs]: each frame once
         self.first = first  # int32 [rows]: the first row of each row's episode
         self.count = count
 
     @property
     def shape(self) -> tuple[int, ...]:
-        rows, height, width, channels = self.stored.shape
-        return rows, height, width, self.count * channels
+        *sizes, channels = self.stored.shape
+        return *sizes, self.count * channels
+
+    @property
+    def ndim(self) -> int:
+        return len(self.stored.shape)
 
     @property
     def dtype(self) -> Any:
@@ -261,8 +277,12 @@ class Frames(MadeRows):
         # Methods of the arrays, not functions of numpy: the same lines are traced by jax.
         before = rows[..., None] - np.arange(self.count - 1, -1, -1, dtype=np.int32)
         found = self.stored[before.clip(self.first[rows][..., None])]  # ... x count x height x width x channels
-        axes = range(found.ndim)
-        found = found.transpose(*axes[:-4], *axes[-3:-1], axes[-4], axes[-1])
+        axes, own = range(found.ndim), self.ndim
+        if own == 2:  # of vectors the earlier rows as the change that each was to the next: see `Frames`
+            later = self.stored[(before + 1).clip(self.first[rows][..., None], rows[..., None])]
+            newest = (np.arange(self.count) == self.count - 1).astype(self.dtype)[:, None]
+            found = (later - found) * (1 - newest) + found * newest
+        found = found.transpose(*axes[:-own], *axes[1 - own : -1], axes[-own], axes[-1])
         return found.reshape(*found.shape[:-2], -1)
 
     def select(self, slices: Sequence[slice]) -> "Frames":
@@ -278,16 +298,20 @@ def firsts(lengths: Any) -> np.ndarray:
 
 
 def stacked(observations: Tree, lengths: Any, count: int) -> Tree:
-    """Observations whose pictures are stacks of frames."""
+    """Observations whose pictures are stacks of frames, or whose one vector is one of rows."""
     if not 1 <= count <= 64:
         raise HilpError(f"frames is how many frames networks see at once, from 1 to 64, not {count}")
     if count == 1:
         return observations
-    parts = observations.items() if isinstance(observations, Mapping) else ()
-    films = [name for name, part in parts if part.dtype == np.uint8 and part.ndim == 4]
-    if not films:
-        raise HilpError(f"frames={count} stacks pictures, and these observations have none: leave it out")
     first = firsts(lengths)
+    if not isinstance(observations, Mapping):
+        return Frames(observations, first, count)
+    films = [name for name, part in observations.items() if part.dtype == np.uint8 and part.ndim == 4]
+    if not films:
+        raise HilpError(
+            f"frames={count} stacks pictures, or one vector, and these observations are vectors by name: put them into "
+            "one array, or leave it out"
+        )
     return {name: Frames(part, first, count) if name in films else part for name, part in observations.items()}
 
 

@@ -54,9 +54,12 @@ def _at_limits(policy: FoundationPolicy, rollout: Rollout, active: np.ndarray) -
 def _standing(policy: FoundationPolicy, rollout: Rollout, lived: np.ndarray) -> np.ndarray | None:
     """Episodes that hardly move in their last half, bool [episodes]; None where states are pictures."""
     bank = policy.bank
-    if policy.spec.parts or not len(bank) or rollout.observations.shape[-1] != policy.spec.observation_dim:
+    row = policy.spec.of_row
+    if row.parts or not len(bank) or rollout.observations.shape[-1] != row.observation_dim:
         return None
-    now, then = np.asarray(bank.observations, np.float64), np.asarray(bank.next_observations, np.float64)
+    now, then = (
+        np.asarray(policy.spec.newest(seen), np.float64) for seen in (bank.observations, bank.next_observations)
+    )
     spread = np.maximum(now.std(axis=0), 1e-9)
     usual = (np.abs(then - now) / spread).mean() / policy.stride
     sizes = (np.abs(np.diff(rollout.observations, axis=0)) / spread).mean(axis=-1)  # steps x episodes

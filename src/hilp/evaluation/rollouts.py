@@ -143,7 +143,7 @@ def _by_reward(policy: FoundationPolicy, world: tasks.Task, spec: Goal, running:
 def forecast(policy: FoundationPolicy, prompt: GoalPrompt, starts: trees.Tree) -> dict[str, Any]:
     """The part of a row that says what a prompt on the graph expects of each episode from its start on."""
     assert prompt.to_goal is not None
-    here = policy.latents(policy.check(starts))
+    here = policy.latents(policy.check(starts, always=True))
     goals = np.broadcast_to(prompt.latent, here.shape)
     to_goals = np.broadcast_to(prompt.to_goal, (len(here), prompt.to_goal.shape[-1]))
     found = [policy.planner.path_info(*one) for one in zip(here, goals, to_goals, strict=True)]

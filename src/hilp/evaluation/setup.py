@@ -73,7 +73,8 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None, data: Data
     named = named_reward(text, parts, world)
     if named is not None or policy.spec.parts:
         return named or text
-    sizes, angles = (policy.spec.observation_dim, policy.spec.action_dim), reward_prompts.angles_of(policy.transform)
+    row = policy.spec.of_row
+    sizes, angles = (row.observation_dim, row.action_dim), reward_prompts.angles_of(policy.transform)
     return formulas.reward(text, policy.observation_parts, *sizes, columns, angles)
 
 
@@ -149,8 +150,9 @@ def task_for_policy(policy: FoundationPolicy, world: Any) -> Any:
     Tasks act in [-1, 1], logs of a robot may be in the robot's own units; and goals may look like states of the
     policy's data.
     """
-    if hasattr(world, "for_states") and not policy.spec.parts and policy.spec.observation_dim == world.observation_dim:
-        world = world.for_states(policy.bank.observations)
+    row = policy.spec.of_row
+    if hasattr(world, "for_states") and not row.parts and row.observation_dim == world.observation_dim:
+        world = world.for_states(policy.spec.newest(policy.bank.observations))
     if not hasattr(world, "with_own_units"):
         return world
     names = [name for name, _ in policy.observation_parts]
@@ -164,7 +166,7 @@ def task_for_policy(policy: FoundationPolicy, world: Any) -> Any:
 def require_fit(what: str, spec: Spec, world: tasks.Task, parts: Parts = ()) -> None:
     """Raise unless a policy or a data set has the observations and actions of a task; parts: its columns by name."""
     remedy = "choose the task it comes from, or use it without one"
-    spec.require(what, rendering.policy_spec(world), f"task {world.name}", remedy)
+    spec.of_row.require(what, rendering.policy_spec(world), f"task {world.name}", remedy)
     require_order(what, parts, world)
 
 
@@ -276,7 +278,7 @@ def _columns_of(policy: FoundationPolicy, world: tasks.Task | None) -> tuple[Map
     if world is not None:
         return world.columns, world.name
     parts = policy.observation_parts
-    alone = len(parts) == policy.spec.observation_dim and all(np.prod(shape) == 1 for _, shape in parts)
+    alone = len(parts) == policy.spec.of_row.observation_dim and all(np.prod(shape) == 1 for _, shape in parts)
     return {name: column for column, (name, _) in enumerate(parts)} if alone else {}, POLICY
 
 
@@ -303,7 +305,7 @@ def _by_columns(
     elif policy.spec.parts:
         raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
     else:  # columns that networks do not see may be any
-        goal = np.resize(policy.bank.observations[:1], len(columns))  # without a bank zeros
+        goal = np.resize(policy.spec.newest(policy.bank.observations[:1]), len(columns))  # without a bank zeros
         transform = policy.preparation.transform
         goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
     for name, number in values.items():

@@ -53,6 +53,7 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     spec = policy.spec
     sizes = {"observation_dim": spec.observation_dim, "action_dim": spec.action_dim}
     sizes |= {"choices": spec.choices} if spec.choices else {}
+    sizes |= {"history": spec.history} if spec.history > 1 else {}
     note = {"format": FORMAT, "version": VERSION, **policy_programs.described(policy), **sizes, "graphs": graphs}
     storage.write_json(folder / ABOUT, note)
     goal = {"act_towards": "goal"} if "act_towards" in exported.programs else {"goal_skill": "target"}

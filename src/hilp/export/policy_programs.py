@@ -68,8 +68,8 @@ def programs_of(policy: FoundationPolicy | HighLevel, method: str, wanted: Seque
 def _prepared_arrays(preparation: Preparation) -> dict[str, np.ndarray]:
     found = {name: getattr(preparation, name) for name in ("action_center", "action_half_range")}
     found |= trees.named(preparation.mean, "mean") | trees.named(preparation.scale, "scale")
-    if preparation.transform is not None:
-        found["radians"] = preparation.transform.places[-1]
+    if preparation.view is not None:
+        found["radians"] = preparation.view.places[-1]
     return {f"preparation.{name}": np.asarray(array) for name, array in found.items()}
 
 
@@ -118,8 +118,8 @@ def _program(
             operands.append(value if kind == "uint8" else _normalised(builder, value, f"/{part}"))
         if not spec.parts:
             value = next(places)
-            if preparation.transform is not None:
-                value = _transformed(builder, value, preparation.transform)
+            if preparation.view is not None:
+                value = _transformed(builder, value, preparation.view)
             operands.append(_normalised(builder, value))
     output = builder.rule(applied, weights, arguments, operands)
     if rule.startswith("act") and not spec.choices:  # of discrete actions the scores go out

@@ -239,6 +239,9 @@ def stage_of(policy: FoundationPolicy, run: str, task: Any = None, rival: "Stage
     """A policy in its task, in the one named or in a given one; a HilpError where it has nothing to show."""
     if not len(policy.bank):
         raise HilpError(f"{run} keeps no states (--bank 0), which the playground draws: train it with a bank")
+    if policy.spec.history > 1:
+        raise HilpError(f"{run} sees {policy.spec.history} observations at once (--frames), and a page shows one: it "
+                        "acts in `hilp evaluate` and `hilp serve`")  # fmt: skip
     named = task if isinstance(task, str) else None
     world = setup.acting_task(policy, setup.task_of(policy, named) if task is None or named else task)
     return Stage(policy, world.with_rendering() if hasattr(world, "with_rendering") else world, run, named, rival)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ class Preparation:
     stride: int = 1  # rows of the user's log that a step of training spans; it acts at every row all the same
     transform: ObservationTransform | None = None
     choices: int = 0  # of discrete actions
+    history: int = 1  # rows that an observation stacks, each of which `transform` is of
+
+    @cached_property
+    def view(self) -> ObservationTransform | None:
+        """The transform of whole observations."""
+        return None if self.transform is None else self.transform.repeated(self.history)
 
     @staticmethod
     def of(data: Dataset, normalize: bool) -> "Preparation":
@@ -44,7 +51,7 @@ class Preparation:
         if data.stride_actions == "sum":  # of a stride; the user acts row by row
             center, half_range = center / stride, half_range / stride
         actions = np.asarray(center, np.float32), np.asarray(half_range, np.float32)
-        return Preparation(mean, scale, *actions, stride, data.transform, data.choices)
+        return Preparation(mean, scale, *actions, stride, data.transform, data.choices, data.spec.history)
 
     @staticmethod
     def _measured(observations: Tree, normalize: bool) -> tuple[Tree, Tree]:
@@ -60,12 +67,13 @@ class Preparation:
 
     def observations(self, observations: Tree) -> Tree:
         """Of the user, as the networks take them."""
-        seen = observations if self.transform is None else self.transform(observations)
+        view = self.view
+        seen = observations if view is None else view(observations)
         return normalised(seen, self.mean, self.scale)
 
     def seen(self, spec: Spec) -> Spec:
         """What networks know of data that the user knows as `spec`."""
-        seen = spec if self.transform is None else replace(spec, observation_dim=self.transform.size)
+        seen = spec if self.view is None else replace(spec, observation_dim=self.view.size)
         return seen.of_networks
 
     def answers(self, actions: np.ndarray) -> np.ndarray:
@@ -87,9 +95,9 @@ class Preparation:
     def from_json(described: Mapping[str, Any], spec: Spec) -> "Preparation":
         """From what a policy's folder says; a ValueError where it does not fit the policy's spec."""
         transform = ObservationTransform.from_json(described["transform"]) if "transform" in described else None
-        if transform is not None and (spec.parts or transform.width != spec.observation_dim):
+        if transform is not None and (spec.parts or transform.width != spec.of_row.observation_dim):
             raise ValueError("its transform is not one of its observations")
-        size = spec.observation_dim if transform is None else transform.size
+        size = spec.observation_dim if transform is None else transform.size * spec.history
         numbers = {name: shape for name, shape, kind in spec.parts if kind != "uint8"}
 
         def array(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -109,7 +117,8 @@ class Preparation:
         if set(described) - {"stride", "transform"} != set(ARRAYS) or type(stride) is not int or stride < 1:
             raise ValueError("a part of the preparation is missing or unexpected")
         center, half_range = (array(name, described[name], (spec.action_dim,)) for name in ARRAYS[2:])
-        return Preparation(tree("mean"), tree("scale"), center, half_range, stride, transform, spec.choices)
+        more = (stride, transform, spec.choices, spec.history)
+        return Preparation(tree("mean"), tree("scale"), center, half_range, *more)
 
 
 def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from hilp.errors import HilpError, PromptUnsupported, some
 from hilp.prompts import graph, value_graph
 from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.graph import Graph, GraphPlanner
+from hilp.prompts.memory import RecentRows
 from hilp.prompts.midpoints import DirectedMidpoints, Midpoints
 from hilp.prompts.value_graph import ValuePlanner
 from hilp.spec import Spec
@@ -26,6 +27,7 @@ FAR = 1.0  # ranges of a column beyond its smallest and largest value
 STILL = 0.1  # the same for a column of one value, in units of that value, or of 1 where it is smaller
 AT_GOAL = 1e-3  # latent steps: this near a direction is that of rounding errors, so there is none, and the skill is 0
 BLOCK = 4096  # images encoded at a time
+RECENT = "_recent"  # the attribute of a prompt that remembers what its agents saw, reset as all memories are
 
 
 class Batch:
@@ -127,7 +129,8 @@ class DataRange:
             margin = np.where(high > low, FAR * (high - low), still).astype(np.float32)
             if transform is not None:
                 angles = dict(transform.angles)
-                margin[[c for c in range(transform.width) if c not in transform.columns or c in angles]] = np.inf
+                of_row = [c % transform.width for c in range(len(margin))]
+                margin[[at for at, c in enumerate(of_row) if c not in transform.columns or c in angles]] = np.inf
             self._limits[name] = (low, high, low - margin, high + margin)
 
     def warn(self, what: str, observations: Tree) -> None:
@@ -212,12 +215,38 @@ class Agent:
                 "make it again with this policy"
             )
 
-    def check(self, observation: Any, what: str = "observation") -> Batch:
-        """One observation (or what else it is) or several, in whatever shape, as a checked batch; one stays one."""
+    def check(self, observation: Any, what: str = "observation", always: bool = False) -> Batch:
+        """One observation (or what else it is) or several, in whatever shape, as a checked batch; one stays one.
+
+        always: where observations are stacks of rows, one row is taken to be all of them, as at an episode's start.
+        """
         if isinstance(observation, Batch):
             return observation
         if self.spec.parts:
             return _check_parts(observation, self.spec.parts)
+        found, stack = self._vectors(observation, what), self.spec.history
+        if found.tree.shape[1] == self.spec.observation_dim:
+            return found
+        if not always:
+            raise HilpError(
+                f"this policy sees the last {stack} observations at once, and this is one: act under a prompt, which "
+                f"remembers them, or give {self.spec.observation_dim} numbers, as data with frames={stack} has them"
+            )
+        nothing = self.spec.observation_dim - found.tree.shape[1]  # changed
+        return Batch(np.pad(found.tree, ((0, 0), (nothing, 0))), found.single)
+
+    def seen(self, observation: Any, prompt: Any) -> Batch:
+        """The checked batch that agents see: where it is stacks, a prompt puts each row behind those before it."""
+        if isinstance(observation, Batch) or self.spec.history == 1 or not hasattr(prompt, "fingerprint"):
+            return self.check(observation)
+        found = self._vectors(observation, "observation")
+        if found.tree.shape[1] == self.spec.observation_dim:
+            return found
+        recent = vars(prompt).setdefault(RECENT, RecentRows(self.spec.history))
+        return Batch(recent(found.tree), found.single)
+
+    def _vectors(self, observation: Any, what: str) -> Batch:
+        """The same of vectors, which may be whole observations, or single rows of what they stack."""
         if isinstance(observation, Mapping):
             if not self.observation_parts:
                 raise HilpError("the data of this policy had no named parts: give an observation as one array")
@@ -225,8 +254,8 @@ class Agent:
             flat = [part.reshape(len(named), -1) for part in named.tree.values()]
             return Batch(np.concatenate(flat, axis=1), named.single)
         array = numbers(observation, f"the {what}", np.float32)
-        dim = self.spec.observation_dim
-        if array.ndim not in (1, 2) or array.shape[-1] != dim:
+        dim, row = self.spec.observation_dim, self.spec.of_row.observation_dim
+        if array.ndim not in (1, 2) or array.shape[-1] not in (dim, row):
             raise HilpError(f"this policy takes {what}s of {dim} numbers (or batches [n, {dim}]), not {array.shape}")
         if not np.isfinite(array).all():
             raise HilpError(f"the {what} holds a NaN or an infinity")

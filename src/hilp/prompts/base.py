@@ -160,7 +160,7 @@ class UntilPrompt(Prompt):
         if isinstance(self.ending, str):
             if self.policy.spec.parts:
                 raise HilpError("a formula tells the end over plain vectors, and this policy has observations by name")
-            width = self.policy.spec.observation_dim
+            width = self.policy.spec.of_row.observation_dim
             self._formula = formulas.reward(self.ending, self.policy.observation_parts, width, 0, self.columns)
             one = Batch(np.zeros((1, width), np.float32), False)
             self._met(one, np.zeros(1, int))  # a mistake in it is an error here, not at the first step
@@ -172,11 +172,13 @@ class UntilPrompt(Prompt):
         if isinstance(self.ending, int):
             return steps >= self.ending
         if isinstance(self.ending, str):
-            flat = np.asarray(batch.tree, np.float64)
+            flat = np.asarray(self.policy.spec.newest(batch.tree), np.float64)
             nothing, none = np.zeros((len(flat), 0)), Extras({}, {}, "an observation")
             found: Any = self._formula(flat, nothing, flat, none) != 0.0
         else:
-            found = self.first.reached(batch) if self.ending is None else self.ending(batch.tree)
+            found = (
+                self.first.reached(batch) if self.ending is None else self.ending(self.policy.spec.newest(batch.tree))
+            )
         met = np.asarray(found)
         if met.shape != steps.shape:
             raise HilpError(f"the end of a prompt is one truth an observation, {steps.shape}, not {met.shape}")

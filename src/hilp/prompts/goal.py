@@ -141,7 +141,7 @@ class GoalPrompt(Prompt):
             raise HilpError("path_info is about one goal: make a prompt with one")
         require_ways(self.policy)
         to_goal = self.policy.planner.to_goals(self.latent[None])[0] if self.to_goal is None else self.to_goal
-        batch = self.policy.check(observation)
+        batch = self.policy.check(observation, always=True)
         if not batch.single:
             raise HilpError("path_info is from one observation on: give one")
         return self.policy.planner.path_info(self.policy.latents(batch)[0], self.latent, to_goal)
@@ -186,7 +186,7 @@ def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> Goal
     if options.plan == "auto" and not _can_plan(policy, options):
         options = replace(options, plan=0)
     require(policy, options)
-    goals = policy.check(goal, "goal")
+    goals = policy.check(goal, "goal", always=True)
     if options.goal_dims is not None and not matched:
         goals = Batch(match(policy, goals.tree, options.goal_dims), goals.single)
     policy.data_range.warn("goal", goals.tree)
@@ -271,14 +271,15 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
         raise HilpError(f"goal_dims are columns of a goal, and this policy sees {some(list(states))}")
     if not len(states):
         raise HilpError("this policy was saved without a bank of states, so goal_dims have none to match")
-    width, columns = states.shape[1], list(goal_dims)
+    newest = policy.spec.newest(states)
+    width, columns = newest.shape[1], list(goal_dims)
     if not all(isinstance(column, int) and 0 <= column < width for column in columns):
         raise HilpError(f"goal_dims are one or more of its columns 0 to {width - 1}, not {goal_dims!r}")
     periods = {} if policy.transform is None else dict(policy.transform.angles)
-    places = Places(states[:, columns], np.array([periods.get(column, 0.0) for column in columns]))
+    places = Places(newest[:, columns], np.array([periods.get(column, 0.0) for column in columns]))
     gap, spread = places.largest_gap(), np.maximum(states.std(axis=0), 1e-6)
     found = []
-    for one in np.asarray(goals)[:, columns]:
+    for one in policy.spec.newest(np.asarray(goals))[:, columns]:
         apart = places.apart(one)
         around = np.argsort(apart, kind="stable")[:AROUND]
         if apart[around[0]] > FAR * gap:

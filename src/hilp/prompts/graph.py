@@ -288,7 +288,7 @@ class GraphPlanner:
     def to_goals(self, goals: np.ndarray) -> np.ndarray:
         """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
         unique, numbers = np.unique(goals, axis=0, return_inverse=True)
-        found = self.search(self.graph, self.prices, self._last_legs(unique)).astype(self.precision)
+        found: np.ndarray = self.search(self.graph, self.prices, self._last_legs(unique)).astype(self.precision)
         return found[numbers.reshape(-1)]
 
     def _last_legs(self, goals: np.ndarray) -> np.ndarray:

@@ -56,6 +56,25 @@ class AgentMemory(dict[str, np.ndarray]):
         return True
 
 
+class RecentRows(AgentMemory):
+    """The last rows that agents saw, as data stacks them, for policies that see more than one: the changes from each
+    to the next, oldest first, and the newest. At the start of an episode its first row stands in for those before it.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(rows=np.float32(np.nan))
+        self.rows = count
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """The stacks [n, count x obs] after the next row [n, obs] of each."""
+        count, width = rows.shape
+        whole = np.tile(rows, self.rows)
+        self.begin(count, rows=whole.shape[1])
+        before = np.where(np.isnan(self["rows"][:, :1]), whole, self["rows"])
+        self["rows"] = now = np.concatenate([before[:, width:], rows], axis=1)
+        return np.concatenate([now[:, width:] - now[:, :-width], rows], axis=1)
+
+
 class LatentEma(AgentMemory):
     """Where agents are, as a moving mean of their latents over the last steps.
 

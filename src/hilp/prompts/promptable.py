@@ -39,9 +39,10 @@ class PromptablePolicy(Agent):
         A policy that was trained for one task (`skill_dim` 0) needs no prompt. active (bool [n]): agents whose action
         is used; nothing is planned for the others. A policy that answers chunks of actions plays them under a prompt,
         so a new episode begins with the prompt's reset(); under a skill vector it acts on the first one at every step.
-        Discrete actions are whole numbers: one, or [n] of a batch.
+        Discrete actions are whole numbers: one, or [n] of a batch. Where observations are stacks of the last rows, a
+        prompt remembers those of its agents.
         """
-        batch = self.check(observation)
+        batch = self.seen(observation, prompt)
         active = None if active is None else _agents(active, len(batch))
         self.data_range.warn("observation", batch.tree)
         if not callable(prompt):

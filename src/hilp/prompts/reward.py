@@ -42,7 +42,7 @@ def goals_by_reward(policy: Agent, near: Callable[[Tree, Tree], np.ndarray], goa
     skills = []
     for number in range(trees.rows(goals)):
         one = trees.over(lambda rows, number=number: rows[number], goals)
-        there = near(sample.next_observations, one).astype(np.float64)
+        there = near(policy.spec.newest(sample.next_observations), one).astype(np.float64)
         z, _ = least_squares(features, there)
         skills.append(policy.project(z) if np.any(z) else np.zeros(policy.skill_dim))
     return SkillPrompt(policy, np.asarray(skills, np.float32))
@@ -111,7 +111,7 @@ def _by_segments(policy: Agent, data: Any, function: Any, options: Reward) -> Sk
     if data is None:
         sample = policy.bank.subsample(options.samples, options.seed)
         skills = segments.kept(policy, sample)
-        found = _of_sample(sample, function, lambda own: Extras({}, own.next_extras, "the bank"))
+        found = _of_sample(policy, sample, function, lambda own: Extras({}, own.next_extras, "the bank"))
     else:
         found = _of_data(policy, data, function, options.samples, options.seed)
         skills = policy.segment_skills(data, Bank.rows(data, options.samples, options.seed))
@@ -220,7 +220,8 @@ def _what_else(policy: Agent, function: Any, labelled: "Labelled", intercept: bo
     change = function.change if isinstance(function, formulas.Formula) else None
     if change is not None and policy.has_rule("cumulant"):
         actions = np.zeros((len(labelled.rewards), policy.spec.action_dim))
-        rewards = change(labelled.before, actions, labelled.after, Extras({}, {}, "the bank"))
+        before, after = (policy.spec.newest(seen) for seen in (labelled.before, labelled.after))
+        rewards = change(before, actions, after, Extras({}, {}, "the bank"))
         features = labelled.features(policy)
         if intercept:
             features, rewards = _centred(features, rewards)
@@ -245,7 +246,7 @@ def _labelled(policy: Agent, data: Any, function: Any, samples: int, seed: int, 
     found = None if whole else _without_pictures(policy, function, samples, seed)
     if found is None:
         sample = policy.bank.subsample(samples, seed)
-        found = _of_sample(sample, function, lambda own: Extras({}, own.next_extras, "the bank"))
+        found = _of_sample(policy, sample, function, lambda own: Extras({}, own.next_extras, "the bank"))
     return _checked(policy, found)
 
 
@@ -266,12 +267,13 @@ def _of_data(policy: Agent, data: Any, function: RewardFunction, samples: int, s
         takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
         raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
     rows = Bank.rows(data, samples, seed)
-    return _of_sample(Bank.at(data, rows), function, lambda own: Extras.of(data, rows))
+    return _of_sample(policy, Bank.at(data, rows), function, lambda own: Extras.of(data, rows))
 
 
-def _of_sample(sample: Bank, function: RewardFunction, extras_of: Callable[[Bank], Extras]) -> Labelled:
+def _of_sample(policy: Agent, sample: Bank, function: RewardFunction, extras_of: Callable[[Bank], Extras]) -> Labelled:
     own = sample.over(np.array)  # what a function writes into its arguments changes neither the bank nor the features
-    found = apply_reward(function, own.observations, own.actions, own.next_observations, extras_of(own))
+    before, after = (policy.spec.newest(seen) for seen in (own.observations, own.next_observations))
+    found = apply_reward(function, before, own.actions, after, extras_of(own))
     return Labelled(sample.observations, sample.next_observations, numbers(found, "the reward"))
 
 
@@ -322,7 +324,8 @@ def formula(
 ) -> RewardFunction:
     """The reward of a formula over the named parts of an observation; of images it knows nothing."""
     if not spec.parts:
-        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim, angles=angles)
+        width = spec.of_row.observation_dim
+        return formulas.reward(text, observation_parts, width, spec.action_dim, angles=angles)
     parts = tuple((name, shape) for name, shape, kind in spec.parts if kind != "uint8")
     size = sum(math.prod(shape) for _, shape in parts)
     on_vectors = formulas.reward(text, parts, size, spec.action_dim)

@@ -265,7 +265,7 @@ def evaluation_goal(world: tasks.Task, goal: np.ndarray | None = None, seed: int
 def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Bank, goal: np.ndarray) -> Figure:
     """|phi(s) - phi(g)| over the states of a sample."""
     observations = states.subsample(FIELD_STATES, 0).observations
-    at_goal = policy.encode(rendering.observe_states(world, goal))
+    at_goal = policy.encode(policy.check(rendering.observe_states(world, goal), always=True))
     distances = policy.distance(policy.encode_all(observations), at_goal[None])
     places = rendering.infer_states(world, observations)
     return figures.distance_fields(world, places, {"Learned distance to the goal": distances}, goal)

@@ -88,7 +88,7 @@ def on_plan(
             states = np.asarray(finite.observations)
         else:
             states = rendering.infer_states(world, policy.bank.subsample(FIELD_STATES, 0).observations)
-        at_goal = policy.encode(rendering.observe_states(world, goal))
+        at_goal = policy.encode(policy.check(rendering.observe_states(world, goal), always=True))
         distances = policy.distance(policy.encode_all(rendering.observe_states(world, states)), at_goal[None])
         maps.draw_fields(fig, axes, world, states, [distances] * len(axes), goal)
     for ax, name in zip(axes, paths, strict=True):

@@ -65,6 +65,9 @@ class PolicyServer:
         port: int = PORT,
         token: str | None = None,
     ) -> None:
+        if policy.spec.history > 1 < policy.horizon:
+            raise HilpError(f"this policy sees the last {policy.spec.history} observations, and a robot that plays "
+                            f"{policy.horizon} actions sends none between: train with --set chunk=1")  # fmt: skip
         self.policy, self.home, self.world, self.host, self.port, self.token = policy, home, world, host, port, token
         self.prompt = policy.skill() if prompt is None and policy.skill_dim == 0 else prompt
         self.robots = self.making = 0
@@ -103,7 +106,7 @@ class PolicyServer:
         """What a robot is told first: names, types and shapes of an observation, of the actions, and the prompts."""
         policy = self.policy
         parts = policy.spec.parts or [(name, shape, "float32") for name, shape in policy.observation_parts]
-        named = parts or [(WHOLE[0], (policy.spec.observation_dim,), "float32")]
+        named = parts or [(WHOLE[0], (policy.spec.of_row.observation_dim,), "float32")]
         return {
             "server": "hilp",
             "method": policy.method,
@@ -157,12 +160,15 @@ class PolicyServer:
                 raise HilpError(f"an observation is a map of arrays by name, not a {type(observation).__name__}")
             reset = require_switch("reset", observation.pop("reset", False))
             await self._prompt(robot, observation.pop("prompt", None))
-            batch = self.policy.check(self._whole(by_name(observation)))
+            seen = self._whole(by_name(observation))
+            batch = self.policy.check(seen, always=True)
             if not batch.single:
                 raise HilpError("a message is one observation, not a batch: each robot has a connection of its own")
             assert robot.prompt is not None
             if reset:
                 robot.prompt.reset()
+            if self.policy.spec.history > 1:
+                batch = self.policy.seen(seen, robot.prompt)
             asked = time.perf_counter()
             actions = await asyncio.wrap_future(self._batcher.act(batch, robot.prompt))
             infer_ms = 1e3 * (time.perf_counter() - asked)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hilp import presets, trees
-from hilp.data import chance, checks, gait, measures, timescale
+from hilp.data import chance, checks, dynamics, gait, measures, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, say
 from hilp.learning import configs, methods
@@ -106,10 +106,24 @@ def usual(
     name: a method, or "auto" for the one that suits the data. before: the description of a resumed run.
     """
     tell = (lambda line: None) if quiet else say
-    data = seen_usually(data, tell)
+    data = with_past(seen_usually(data, tell), tell)
     preset = presets.preset(method_named(name, "laptop", data, before, tell), "laptop", data.task)
     steps = MOST_TIMED * preset.steps if minutes else updates(preset, preset.config, data, quiet)
     return preset, data, {"steps": steps, "bank": preset.bank, "validation": held_out_share(data)}
+
+
+def with_past(data: Dataset, tell: Callable[[str], object]) -> Dataset:
+    """Data of no task whose rows do not tell the state, with the last few seen at once; told, where there are any.
+
+    Only where every row would be trained on: of data that is subsampled, neighbours are not a step apart.
+    """
+    if not _stride_open(data) or timescale.of_dataset(data).stride > 1:
+        return data
+    count, why = dynamics.advised(dynamics.Dynamics.past(data))
+    if not why:
+        return data
+    tell(f"{why}: networks see {count} at once (--frames 1 overrules)")
+    return data.in_frames(count).as_checked()
 
 
 def seen_usually(data: Dataset, tell: Callable[[str], object]) -> Dataset:

@@ -349,7 +349,7 @@ def as_numbers(tree: trees.Tree) -> trees.Tree:
 def _first_observation(data: Dataset) -> list[float] | None:
     """Of data whose observations are one vector; of a film, the state that its first picture was drawn from."""
     film = isinstance(data.observations, Mapping)
-    states = data.extras.get("physics") if film else data.observations
+    states = data.extras.get("physics") if film else data.spec.newest(data.observations[:1])
     return None if states is None or np.ndim(states) != 2 else np.asarray(states[0], np.float64).tolist()
 
 
