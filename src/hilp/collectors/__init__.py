@@ -37,8 +37,7 @@ COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some 
     "dmc": "hilp.collectors.dmc",
     "ogbench": "hilp.collectors.ogbench",
 }
-SKILLS = "skills"  # a kind of any task
-EXPLORING = "hilp.collectors.exploring"
+SKILLS, EXPLORING = "skills", "hilp.collectors.exploring"  # a kind of data in any task
 ACTING = "hilp.collectors.acting"  # in every other task, and with a function of the user's own in any
 
 
@@ -57,7 +56,8 @@ def collect(
     """`steps` transitions of this kind of behaviour in a task; `kind` defaults to the family's first.
 
     kind: as the family has them (mazes: navigate, explore, stitch; robots: rnd, apt, random; AntMaze: diverse, play;
-    others: wander, random), skills in any (rounds of learning and exploring, from nothing), or path/to/file.py:act for a function of an observation (and a generator) of your own.
+    others: wander, random); in any task skills, rounds of learning and exploring that need no data, or
+    path/to/file.py:act for a function of an observation (and a generator) of your own.
 
     out: folder to write. Mazes need none; simulators do, because they take minutes: an interrupted collection continues
     when it is called again with the same arguments. workers: processes or threads that simulate, by default one a core,

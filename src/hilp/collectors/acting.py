@@ -48,7 +48,7 @@ def collect(world: Task, request: Request) -> Dataset:
         arrays["episode_lengths"] = np.array([len(episode["observations"]) for episode in found])
         found_data = from_arrays(arrays, name=name, discrete_actions=choices or None)
         return replace(found_data, task=task, observation_parts=parts)
-    with collection(request.out, request.identity(task, **_code(task, kind)), request.overwrite) as shards:
+    with collection(request.out, request.identity(task, **code(task, kind)), request.overwrite) as shards:
         left = request.steps - shards.transitions()
         for episodes in several(world, make, request.seed, shards.episodes(), left):
             shards.add(episodes)
@@ -56,7 +56,7 @@ def collect(world: Task, request: Request) -> Dataset:
         return shards.finish(name, task, parts, choices=choices)
 
 
-def _code(*named: str | None) -> dict[str, str]:
+def code(*named: str | None) -> dict[str, str]:
     """A hash of each Python file that a task or a behaviour names: an edited file is another collection."""
     paths = [Path(text.rpartition(":")[0]) for text in named if text and plugins.names_code(text)]
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in paths if file.is_file()}

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +41,6 @@ class Config:
     episode: configs.Count = 200  # steps
     wander: configs.Count = 50  # steps at a landmark
     cell: configs.Positive = 1.0  # side of the squares, of places as they are drawn, in which coverage is counted
-    explorer: Literal["skills", "landmarks"] = "landmarks"
 
     def __post_init__(self) -> None:
         configs.check(self)
@@ -51,28 +50,32 @@ def require(world: Task, request: Request) -> None:
     cfg = configs.changed(Config(), dict(request.config))
     if request.steps < cfg.rounds * cfg.episode:
         raise HilpError(
-            f"{request.steps:,} steps are too few for {cfg.rounds} rounds of an episode of {cfg.episode} steps: ask for "
-            f"{cfg.rounds * cfg.episode:,}, or change these (--set rounds=2 episode=50)"
+            f"{request.steps:,} steps are too few for {cfg.rounds} rounds of an episode of {cfg.episode} steps: ask "
+            f"for {cfg.rounds * cfg.episode:,}, or change these (--set rounds=2 episode=50)"
         )
     if policy_spec(world).parts and not hasattr(world, "render_dataset"):
         raise HilpError(f"skills explore vectors, and {world.name} shows pictures: explore its task of vectors")
 
 
 def collect(world: Any, request: Request) -> Dataset:
-    """Episodes of one round after the other; the last of a round may be cut."""
+    """Whole episodes of one round after the other; the last of all may be cut."""
     cfg = configs.changed(Config(), dict(request.config))
     task = getattr(world, "domain_name", getattr(world, "task", world.name))
-    ends = [request.steps * (number + 1) // cfg.rounds for number in range(cfg.rounds)]
+    ends = [request.steps * number // cfg.rounds // cfg.episode * cfg.episode for number in range(1, cfg.rounds)]
+    ends.append(request.steps)
     # In a maze episodes begin anywhere, which leaves nothing to explore: here all begin at an end of the longest way.
     start = world.target if world.family == "maze" else None
     parts, choices = getattr(world, "observation_parts", ()), getattr(world, "choices", 0)
-    with collection(request.folder, request.identity(task, config=asdict(cfg)), request.overwrite) as shards:
+    with collection(
+        request.folder, request.identity(task, config=asdict(cfg), **acting.code(task)), request.overwrite
+    ) as shards:
         for number, end in enumerate(ends):
             if shards.transitions() >= end:
                 continue
             make: acting.Make = partial(acting.wanderer, world=world)
             if number:
-                make = _explorers(world, cfg, _learned(world, cfg, _so_far(shards, ends[number - 1]), request.seed))
+                policy = _learned(world, cfg, _so_far(shards, ends[number - 1]), request.seed)
+                make = partial(Explorer, world, cfg.wander, policy, Landmarks(policy))
             first, left = shards.episodes(), end - shards.transitions()
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "this observation is far outside the data")  # as it is to be
@@ -124,28 +127,8 @@ def _learned(world: Any, cfg: Config, data: Dataset, seed: int) -> FoundationPol
     return pretrain(config, data, steps=cfg.updates, seed=seed, bank=10_000, quiet=True)
 
 
-def _explorers(world: Any, cfg: Config, policy: FoundationPolicy) -> acting.Make:
-    if cfg.explorer == "skills":
-        return partial(_skilled, policy, cfg.wander)
-    return partial(Explorer, world, cfg.wander, policy, Landmarks(policy))
-
-
-def _skilled(policy: FoundationPolicy, hold: int, rng: np.random.Generator) -> acting.Actor:
-    def skills() -> Iterator[np.ndarray]:
-        while True:
-            z = policy.skill(rng.normal(size=policy.skill_dim)).z
-            for _ in range(hold):
-                yield z
-
-    held = skills()
-    return lambda observation: policy.act(observation, next(held))
-
-
 class Landmarks:
-    """Landmarks of a policy's graph, and how likely each is to be gone to: the less it was visited, the more.
-
-    A state of the bank counts for the landmark that is nearest to it.
-    """
+    """Landmarks of a policy's graph; a state of the bank is a visit of the one that is nearest to it."""
 
     def __init__(self, policy: FoundationPolicy) -> None:
         assert policy.graph is not None
