@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,32 @@ def test_a_seed_decides_everything_and_a_killed_one_goes_on(tmp_path: Path, monk
 def test_seldom_visited_landmarks_are_gone_to() -> None:
     """Chances are as 1 / visits: of 1, 1, 2 and 4 visits 4, 4, 2 and 1 of 11."""
     np.testing.assert_allclose(exploring.chances(np.array([1, 1, 2, 4])), np.array([4, 4, 2, 1]) / 11)
+
+
+class Still:
+    """A policy that names its goals and does not move."""
+
+    def goal(self, observation: np.ndarray) -> float:
+        return float(observation[0])
+
+    def encode(self, observation: np.ndarray) -> np.ndarray:
+        return observation
+
+    def act(self, observation: np.ndarray, prompt: float) -> np.ndarray:
+        return np.full(2, prompt)
+
+
+def test_explorers_wander_at_a_landmark_or_when_time_is_over() -> None:
+    places = np.array([[5.0, 0.0]])
+    landmarks = SimpleNamespace(observations=places, latents=places, radius=0.5, chances=np.ones(1))
+    cfg, rng = exploring.Config(travel=2, wander=3), np.random.default_rng(0)
+
+    def travels(at: float) -> list[bool]:
+        explorer = exploring.Explorer(maze.make(MAP), cfg, Still(), landmarks, rng)  # type: ignore[arg-type]
+        return [bool((explorer(np.array([at, 0.0])) == 5).all()) for _ in range(7)]
+
+    assert travels(3.0) == [True, True, False, False, False, True, True]
+    assert travels(4.6) == [False] * 7  # each landmark is reached at once
 
 
 def test_any_environment_and_discrete_actions(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ class Config:
     rounds: configs.Count = 10  # of equally many transitions; 1: random actions alone
     updates: configs.Count = 1_000  # of the policy of a round
     episode: configs.Count = 200  # steps
-    wander: configs.Count = 50  # steps at a landmark
+    travel: configs.Count = 100  # steps to a landmark, at most
+    wander: configs.Count = 50  # steps there
     cell: configs.Positive = 1.0  # side of the squares, of places as they are drawn, in which coverage is counted
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ def collect(world: Any, request: Request) -> Dataset:
             make: acting.Make = partial(acting.wanderer, world=world)
             if number:
                 policy = _learned(world, cfg, _so_far(shards, ends[number - 1]), request.seed)
-                make = partial(Explorer, world, cfg.wander, policy, Landmarks(policy))
+                make = partial(Explorer, world, cfg, policy, Landmarks(policy))
             first, left = shards.episodes(), end - shards.transitions()
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "this observation is far outside the data")  # as it is to be
@@ -146,26 +147,28 @@ def chances(visits: np.ndarray) -> np.ndarray:
 
 
 class Explorer:
-    """Goes to a landmark, wanders there, and goes to the next one."""
+    """Goes to a landmark, wanders there or, where it cannot get there in time, on the way, and goes to the next one."""
 
     def __init__(
-        self, world: Any, steps: int, policy: FoundationPolicy, landmarks: Landmarks, rng: np.random.Generator
+        self, world: Any, cfg: Config, policy: FoundationPolicy, landmarks: Landmarks, rng: np.random.Generator
     ) -> None:
-        self.policy, self.landmarks, self.rng, self.steps = policy, landmarks, rng, steps
-        self.wander, self.left = acting.wanderer(rng, world), 0
+        self.cfg, self.policy, self.landmarks, self.rng = cfg, policy, landmarks, rng
+        self.wander = acting.wanderer(rng, world)
         self.leave()
 
     def leave(self) -> None:
         """For another landmark."""
         self.number = int(self.rng.choice(len(self.landmarks.chances), p=self.landmarks.chances))
         self.prompt = self.policy.goal(self.landmarks.observations[self.number])
+        self.travel, self.left = self.cfg.travel, self.cfg.wander  # steps
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        if not self.left:
+        if self.travel:
+            self.travel -= 1
             apart = self.policy.encode(observation) - self.landmarks.latents[self.number]
             if np.linalg.norm(apart) > self.landmarks.radius:
                 return self.policy.act(observation, self.prompt)
-            self.left = self.steps
+            self.travel = 0
         self.left -= 1
         if not self.left:
             self.leave()
