@@ -395,7 +395,7 @@ def explore() -> Table:
 
     def explorers(row: Row) -> str:
         config = row["config"]
-        return "random actions" if config["rounds"] == 1 else config.get("explorer", "landmarks")
+        return "random actions" if config["rounds"] == 1 else "random skills" if "explorer" in config else "landmarks"
 
     def line(row: Row) -> str:
         of = f" ({row['cells_of']} cells)" if "cells_of" in row else ""
