@@ -407,7 +407,11 @@ def explore() -> Table:
         for at, cells in zip(row["transitions_at"], row["cells_at"], strict=True)
         if at in (2_000, 4_000, 6_000, 10_000, 20_000)
     ]
-    return grid("cells visited", told, line, lambda row: row["at"], lambda rows: spread([row["cells"] for row in rows]))
+
+    def visited(rows: list[Row]) -> str:
+        return spread([row["cells"] for row in rows]) if len(rows) > 1 else str(rows[0]["cells"])
+
+    return grid("cells visited", told, line, lambda row: row["at"], visited)
 
 
 def speed() -> Table:
