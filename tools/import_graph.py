@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training": (*_BASE, "data", "learning", "presets", "prompts", "policy"),
     "export": (*_BASE, "data", "learning", "presets", "prompts", "policy"),
     "tasks": (*_BASE, "data"),
-    "collectors": (*_BASE, "data", "learning", "tasks"),
+    "collectors": (*_LEARNED, "tasks"),  # a policy of the data so far may collect more
     "testing": (*_LEARNED, "tasks"),  # the conformance suites of methods and tasks, for those of others too
     "evaluation": _KNOWN,
     "report": (*_KNOWN, "evaluation"),

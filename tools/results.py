@@ -438,6 +438,30 @@ def ogbench_scripts() -> Table:
     )
 
 
+def explore() -> Table:
+    """Cells that data from nothing visited after so many transitions."""
+
+    def explorers(row: Row) -> str:
+        config = row["config"]
+        return "random actions" if config["rounds"] == 1 else "random skills" if "explorer" in config else "landmarks"
+
+    def line(row: Row) -> str:
+        of = f" ({row['cells_of']} cells)" if "cells_of" in row else ""
+        return f"{row['task']}{of}, {explorers(row)}"
+
+    told = [
+        {**row, "at": f"{at:,} transitions", "cells": cells}
+        for row in kept("explore")
+        for at, cells in zip(row["transitions_at"], row["cells_at"], strict=True)
+        if at in (2_000, 4_000, 6_000, 10_000, 20_000)
+    ]
+
+    def visited(rows: list[Row]) -> str:
+        return spread([row["cells"] for row in rows]) if len(rows) > 1 else str(rows[0]["cells"])
+
+    return grid("cells visited", told, line, lambda row: row["at"], visited)
+
+
 def speed() -> Table:
     newest = {row["name"]: row for row in kept("speed", "data")}.values()
     return flat(
@@ -480,5 +504,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "classic control": classic_control,
     "arm": arm,
     "memory": memory,
+    "explore": explore,
     "speed": speed,
 }

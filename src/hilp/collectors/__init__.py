@@ -37,6 +37,7 @@ COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some 
     "dmc": "hilp.collectors.dmc",
     "ogbench": "hilp.collectors.ogbench",
 }
+SKILLS, EXPLORING = "skills", "hilp.collectors.exploring"  # a kind of data in any task
 ACTING = "hilp.collectors.acting"  # in every other task, and with a function of the user's own in any
 
 
@@ -55,7 +56,8 @@ def collect(
     """`steps` transitions of this kind of behaviour in a task; `kind` defaults to the family's first.
 
     kind: as the family has them (mazes: navigate, explore, stitch; robots: rnd, apt, random; AntMaze: diverse, play;
-    others: wander, random), or path/to/file.py:act for a function of an observation (and a generator) of your own.
+    others: wander, random); in any task skills, rounds of learning and exploring that need no data, or
+    path/to/file.py:act for a function of an observation (and a generator) of your own.
 
     out: folder to write. Mazes need none; simulators do, because they take minutes: an interrupted collection continues
     when it is called again with the same arguments. workers: processes or threads that simulate, by default one a core,
@@ -70,13 +72,14 @@ def collect(
     kind = None if kind is None else require_name("the kind of behaviour", kind)
     require_function("progress", progress)
     own_code = kind is not None and plugins.names_code(kind)
-    collector = importlib.import_module(ACTING if own_code else COLLECTORS.get(world.family, ACTING))
+    family = ACTING if own_code else COLLECTORS.get(world.family, ACTING)
+    collector = importlib.import_module(EXPLORING if kind == SKILLS else family)
     if out is None and not getattr(collector, "IN_MEMORY", False):
         raise HilpError(f"collecting in {world.name} takes minutes and can be interrupted: give a folder, out=...")
     kinds = tuple(collector.kinds(world) if hasattr(collector, "kinds") else collector.KINDS)
     kind = kinds[0] if kind is None else kind
     if kind not in kinds and not own_code:
-        close = nearest(kind, kinds)
+        close = nearest(kind, [*kinds, SKILLS])
         raise HilpError(f"unknown kind of {world.name} data '{kind}': {close}; or path/to/file.py:act of your own")
     if config and not hasattr(collector, "Config"):
         raise HilpError(f"nothing learns when data of {world.name} is collected: leave out --set and config=")

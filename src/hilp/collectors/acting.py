@@ -19,14 +19,14 @@ from hilp.collectors.collecting import Episode, Request, apart, collection, cut,
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks import Task
-from hilp.tasks.base import random_actions
+from hilp.tasks.base import Given, random_actions
 
 IN_MEMORY = True
 KINDS = ("wander", "random")  # and path/to/file.py:act
 SIDE_BY_SIDE = 8  # episodes
 SHARD = 2_000  # transitions, at least, in one file on the way
 HELD = (1, 12)  # steps that a wanderer holds an action, the last excluded
-KEPT_EXTRAS = ("own_reward",)  # columns that rewards need; what films need is not data
+KEPT_EXTRAS = ("own_reward",)  # columns that rewards need; what films need is not data (but robots': all of theirs)
 Actor = Callable[[np.ndarray], Any]  # of one observation
 Make = Callable[[np.random.Generator], Actor]  # the actor of an episode, from its generator
 
@@ -41,34 +41,39 @@ def collect(world: Task, request: Request) -> Dataset:
     parts, choices = getattr(world, "observation_parts", ()), getattr(world, "choices", 0)
     if request.out is None:
         found: list[Episode] = []
-        for episodes in _several(world, make, request.seed, 0, request.steps):
+        for episodes in several(world, make, request.seed, 0, request.steps):
             found += episodes
             request.report(sum(len(episode["actions"]) for episode in found))
         arrays = {key: np.concatenate([episode[key] for episode in found]) for key in found[0]}
         arrays["episode_lengths"] = np.array([len(episode["observations"]) for episode in found])
         found_data = from_arrays(arrays, name=name, discrete_actions=choices or None)
         return replace(found_data, task=task, observation_parts=parts)
-    with collection(request.out, request.identity(task, **_code(task, kind)), request.overwrite) as shards:
+    with collection(request.out, request.identity(task, **code(task, kind)), request.overwrite) as shards:
         left = request.steps - shards.transitions()
-        for episodes in _several(world, make, request.seed, shards.episodes(), left):
+        for episodes in several(world, make, request.seed, shards.episodes(), left):
             shards.add(episodes)
             request.report(shards.transitions())
         return shards.finish(name, task, parts, choices=choices)
 
 
-def _code(*named: str | None) -> dict[str, str]:
+def code(*named: str | None) -> dict[str, str]:
     """A hash of each Python file that a task or a behaviour names: an edited file is another collection."""
     paths = [Path(text.rpartition(":")[0]) for text in named if text and plugins.names_code(text)]
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in paths if file.is_file()}
 
 
-def _several(world: Task, make: Make, seed: int, first: int, left: int) -> Iterator[list[Episode]]:
-    """Episodes from number `first` on, in lists that are enough for a file, until there are `left` transitions."""
+def several(
+    world: Task, make: Make, seed: int, first: int, left: int, start: Given = None, limit: int | None = None
+) -> Iterator[list[Episode]]:
+    """Episodes from number `first` on, in lists that are enough for a file, until there are `left` transitions.
+
+    start: where all of them begin, in tasks that take one. limit: steps of an episode, if not the task's.
+    """
     while left > 0:
         found: list[Episode] = []
         done = 0
         while done < min(left, SHARD):
-            for episode in _side_by_side(world, make, seed, first + len(found)):
+            for episode in _side_by_side(world, make, seed, first + len(found), start, limit):
                 if done < left:
                     found.append(cut(episode, left - done))
                     done += len(found[-1]["actions"])
@@ -76,11 +81,12 @@ def _several(world: Task, make: Make, seed: int, first: int, left: int) -> Itera
         yield found
 
 
-def _side_by_side(world: Task, make: Make, seed: int, first: int) -> list[Episode]:
-    """The next few episodes, to their end or to the limit of the task."""
-    running = world.episodes(np.random.default_rng([seed, first]), SIDE_BY_SIDE)
+def _side_by_side(world: Task, make: Make, seed: int, first: int, start: Given, limit: int | None) -> list[Episode]:
+    """The next few episodes, to their end or to their limit."""
+    given = {} if start is None else {"start": start}
+    running = world.episodes(np.random.default_rng([seed, first]), SIDE_BY_SIDE, **given)
     actors = [make(np.random.default_rng([seed, first + number, 1])) for number in range(SIDE_BY_SIDE)]
-    columns = [name for name in world.extra_columns if name in KEPT_EXTRAS]
+    columns = [name for name in world.extra_columns if name in KEPT_EXTRAS or world.family == "dmc"]
     ends = np.zeros(SIDE_BY_SIDE, int)
 
     def row() -> Episode:
@@ -97,14 +103,14 @@ def _side_by_side(world: Task, make: Make, seed: int, first: int) -> list[Episod
         running.step(actions)
         return actions
 
-    return apart(recorded(row, step, world.max_steps), ends)
+    return apart(recorded(row, step, world.max_steps if limit is None else limit), ends)
 
 
 def _actors(kind: str, world: Task) -> Make:
     if kind == "random":
         return lambda rng: lambda observation: random_actions(world, rng, 1)[0]
     if kind == "wander":
-        return lambda rng: _wanderer(rng, world)
+        return lambda rng: wanderer(rng, world)
     act: Any = plugins.from_file(kind)
     if isinstance(act, type):
         return act
@@ -115,7 +121,7 @@ def _actors(kind: str, world: Task) -> Make:
     return lambda rng: act
 
 
-def _wanderer(rng: np.random.Generator, world: Task) -> Actor:
+def wanderer(rng: np.random.Generator, world: Task) -> Actor:
     """Random actions, each held for some steps: noise that changes at every step hardly leaves the start."""
 
     def held() -> Iterator[np.ndarray]:

@@ -197,6 +197,12 @@ def measure(world: Any, data: Dataset) -> dict[str, Any]:
     return {**found, "ended_early": int((data.lengths[:-1] < data.lengths.max()).sum())}
 
 
+def covered(measured: Mapping[str, Any]) -> str:
+    """How many squares data from nothing had visited, at one time after the other."""
+    of = f" of {measured['cells_of']}" if "cells_of" in measured else ""
+    return ", ".join(f"{cells:,}" for cells in measured["cells_at"]) + of
+
+
 @contextmanager
 def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator["Shards"]:
     """The episodes of one collection on their way to `out`, for this process alone.

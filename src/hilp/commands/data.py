@@ -225,7 +225,7 @@ class Collect(common.Verb):
     kind: str | None = None
     """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze);
     navigate, stitch, explore, play (OGBench); partial, mixed, complete (Kitchen); wander (ant-open); wander, random
-    (others); or path/to/file.py:act, a function of an observation, in any"""
+    (others); in any, skills (rounds of learning and exploring) or path/to/file.py:act, a function of an observation"""
     steps: int = 300_000
     """transitions"""
     seed: int = 0
@@ -233,7 +233,7 @@ class Collect(common.Verb):
     workers: int | None = None
     """processes or threads that simulate (default: one a core; for environments of Gymnasium 1, and 8 at most)"""
     set: tuple[str, ...] = ()
-    """config values of the learners of rnd and apt: key=value ..."""
+    """config values of the learners of rnd, apt and skills: key=value ..."""
     overwrite: bool = False
     """replace an existing data set"""
     rows: str | None = None
@@ -260,8 +260,12 @@ class Collect(common.Verb):
 
 
 def behaviour(measured: Mapping[str, Any]) -> dict[str, str]:
-    """What a collector measured of its data, in a line each: speeds, rewards and early ends."""
+    """What a collector measured of its data, in a line each: coverage, speeds, rewards and early ends."""
+    from hilp.collectors.collecting import covered
+
     found = {}
+    if "cells_at" in measured:
+        found["cells visited, by tenths"] = covered(measured)
     if "speed_edges" in measured:
         edges, shares = measured["speed_edges"], measured["speed_shares"]
         parts = [
