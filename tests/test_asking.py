@@ -524,3 +524,11 @@ def test_numbers_are_rounded_for_the_eye_alone(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "r2: 0.8498\nreturn: -1235.0\nsteps: 1000\nreached: True\n"
     common.print_result(result, as_json=True)
     assert json.loads(capsys.readouterr().out) == result
+
+
+def test_a_misspelt_column_of_a_reward_is_told() -> None:
+    from hilp.evaluation.setup import named_reward
+
+    with pytest.raises(HilpError, match="there is no column 'cart_position': did you mean 'cart_pos'"):
+        named_reward("cart_position", ["cart_pos", "cart_vel"], None)
+    assert named_reward("cart_pos", ["cart_pos"], None) is None

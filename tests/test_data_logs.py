@@ -463,3 +463,25 @@ def test_columns_by_pattern(tmp_path: Path) -> None:
     assert exact.observation_dim == 1, "a column that is called so is meant"
     with pytest.raises(HilpError, match=r"no array 'z_\*' for observations"):
         hilp.load(path, columns={"observations": ["z_*"], "actions": ["u_*"], **ids})
+
+
+def test_one_column_of_a_log_may_be_named_without_a_list(tmp_path: Path) -> None:
+    frame().to_csv(tmp_path / "log.csv", index=False)
+    named = {"observations": "x", "actions": "u", "episode_ids": "run"}
+    one = hilp.load(tmp_path / "log.csv", columns=named)
+    listed = hilp.load(tmp_path / "log.csv", columns={**named, "observations": ["x"], "actions": ["u"]})
+    assert one.observations.shape == (sum(LENGTHS), 1) == one.actions.shape
+    np.testing.assert_array_equal(one.observations, listed.observations)
+    assert one.observation_parts == listed.observation_parts
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("episode_id", "episode_ids"), ("observation", "observations")])
+def test_a_slip_in_what_columns_are_is_told(tmp_path: Path, wrong: str, right: str) -> None:
+    frame().assign(run=np.repeat([0, 1, 2], LENGTHS)).to_csv(tmp_path / "log.csv", index=False)
+    named = {"observations": ["x"], "actions": ["u"], "episode_ids": "run"}
+    named[wrong] = named.pop(right)
+    with pytest.raises(HilpError, match=f"names '{wrong}', which means nothing: did you mean '{right}'"):
+        hilp.load(tmp_path / "log.csv", columns=named)
+    named["cargo"] = "load"  # any other name is a column of one's own
+    named[right] = named.pop(wrong)
+    assert "cargo" in hilp.load(tmp_path / "log.csv", columns=named).extras

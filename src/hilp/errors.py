@@ -89,10 +89,10 @@ def _digits(value: int) -> str:
     return str(value) if abs(value) < 10**60 else "a number of so many digits"  # Python does not write any number
 
 
-def nearest(word: Any, options: Iterable[str]) -> str:
+def nearest(word: Any, options: Iterable[str], cutoff: float = 0.5) -> str:
     """The end of an error message about an unknown name: the closest right one, or what there is."""
     names = sorted(map(str, options))
-    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=cutoff)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"choose from: {some(names)}" if names else "it has none"

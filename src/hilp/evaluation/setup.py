@@ -84,6 +84,9 @@ def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFu
     if not known and (text in parts or not text.isidentifier()):
         return None
     if world is None:
+        hint = nearest(text, parts)
+        if hint.startswith("did you"):
+            raise HilpError(f"there is no column '{text}': {hint} (a reward of a task needs --task)")
         raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
     try:
         return reward_function(world, text)

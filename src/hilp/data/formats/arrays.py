@@ -23,6 +23,7 @@ PARTS = ("observations", "actions", "next_observations")
 TREES = ("observations", "next_observations")
 STRUCTURE = ("episode_lengths", "episode_ends", "episode_ids", "terminals")  # columns that say where episodes end
 KNOWN = (*PARTS, *STRUCTURE, "timeouts")
+MISSPELT = 0.85  # how alike a name and a known one are, from which it is taken for a slip
 KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal
 ANTMAZE_PLACE = (0, 1)  # columns of an AntMaze observation that say where the ant is
 
@@ -273,6 +274,9 @@ def _purposes(table: Table, columns: Columns) -> dict[str, str]:
     purpose: dict[str, str] = {}
     for what in columns:
         names = listed(columns, what)
+        meant = nearest(what, KNOWN, MISSPELT)
+        if what not in KNOWN and what not in table.columns and meant.startswith("did you"):
+            raise HilpError(f"{table.name}: columns names '{printable(str(what))}', which means nothing: {meant}")
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
             meant = printable(str(what))
             raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {meant}")

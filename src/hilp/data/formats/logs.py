@@ -47,6 +47,8 @@ def _of_tables(tables: Sequence[Table], source: Path, columns: Chosen, drop_shor
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
     many: list[str] = []
     columns = expanded(columns, tables[0].columns)
+    for what in {"observations", "actions"} & (columns or {}).keys():  # a single one is a vector of one number
+        columns = {**(columns or {}), what: listed(columns, what)}
     pictures = [name for name, column in tables[0].columns.items() if len(column.shape) == 4]
     if extras is None and (len(tables) > 1 or pictures):
         extras = [name for name in _shared_extras(tables, columns) if name not in pictures]
