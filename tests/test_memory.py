@@ -207,3 +207,15 @@ def test_evaluation_remembers_and_the_playground_refuses() -> None:
     assert row["episodes"] == 3 and len(row["reachable"]) == 3
     with pytest.raises(HilpError, match="sees 2 observations at once"):
         scene.stage_of(policy, "runs/maze")
+
+
+def test_rows_with_a_nan_are_left_out_of_what_the_past_tells() -> None:
+    """A log with a few of them is measured all the same, and by the same steps for each count."""
+    rng = np.random.default_rng(0)
+    act, x, v = rng.uniform(-1, 1, (2000, 1)), np.zeros((2000, 1)), 0.0
+    for t in range(1, 2000):
+        v = 0.9 * v + 0.1 * float(act[t - 1, 0])
+        x[t] = x[t - 1] + v
+    x[[30, 31, 900]] = np.nan
+    found = inspect({"observations": x, "actions": act, "episode_lengths": [500] * 4})
+    assert found.explained_by_past[2] > 0.95 > found.explained_by_past[1] + 0.3

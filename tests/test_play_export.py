@@ -182,7 +182,7 @@ def test_a_reward_is_planned_on_the_graph_where_that_expresses_it(stage: scene.S
     assert fits == {
         "well by both": [("skill", True), ("graph", True), ("graph", True)],
         "well by neither": [("skill", False), ("graph", False), ("graph", False)],
-        "hardly": [("skill", False), ("graph", False), ("graph", False)],
+        "hardly": [("skill", False), ("graph", False), ("skill", False)],
     }
 
 

@@ -167,7 +167,7 @@ class _Audit:
         self.columns, self.wraps = measures.ColumnHashes(self.compared), measures.Wraps(source, self.compared)
         self.whole_numbers = True
         self.dynamics = Dynamics(source)
-        self.chance = KeptSteps(source, width + (source.choices or source.action.shape[0]))
+        self.chance = KeptSteps(source, self.compared and width + (source.choices or source.action.shape[0]))
         self.timed = TIME in source.extras and int(np.prod(source.extras[TIME].shape)) == 1
         self.times: list[np.ndarray] = []
         # A reader may say how episodes end; else columns of flags a row before the last do.

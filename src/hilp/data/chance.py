@@ -54,10 +54,10 @@ class Chance:
 
 
 class KeptSteps:
-    """Keeps some steps of blocks of rows as they pass by; none of data with more than MOST_NUMBERS."""
+    """Keeps some steps of blocks of rows as they pass by; none of data with more than MOST_NUMBERS, or without any."""
 
     def __init__(self, source: Source, numbers: int):
-        rows = inside(source.lengths) if numbers <= MOST_NUMBERS else np.zeros(0, np.int64)
+        rows = inside(source.lengths) if 0 < numbers <= MOST_NUMBERS else np.zeros(0, np.int64)
         self._rows, self._seen = rows, KeptRows(np.unique(rows[:, None] + np.array([-1, 0, 1])))
         self._actions = KeptRows(rows)
 

@@ -71,9 +71,14 @@ class Dynamics:
             for column, period in periods:
                 window[..., column] -= period * np.round((window[..., column] - here[:, None, column]) / period)
             window[:, 1:] -= window[:, :-1]  # neighbours are nearly equal, and a ridge would not tell them apart
+            # Rows with a NaN are left out by what is known of all of them, so that all counts see the same steps.
+            known = Steps.of(window.reshape(len(here), -1), there, actions)
+            width = here.shape[1]
+            same = Steps(known.here[:, :width], known.there, known.actions)
             for count in PASTS[1:]:
-                known = Steps.of(window[:, :count].reshape(len(here), -1), there, actions)
-                shares[count] = float(np.nanmean(explained(steps, known.here)))
+                found = explained(same, known.here[:, : count * width])
+                if not np.isnan(found).all():
+                    shares[count] = float(np.nanmean(found))
         return commanded(steps), alone, shares
 
 
