@@ -112,7 +112,7 @@ def test_an_extra_column_alone_is_a_reward(tiny: hilp.FoundationPolicy, tiny_dat
     read = {text: setup.reward_of(text, tiny, None, data) for text in ("tip_x", "tip_x + 0")}
     alone, sum_of = (tiny.reward(data, function, rule="skill") for function in read.values())
     assert np.array_equal(alone.z, sum_of.z)
-    with pytest.raises(HilpError, match="'tip_y' is a name"):
+    with pytest.raises(HilpError, match="there is no column 'tip_y': did you mean 'tip_x'"):
         setup.reward_of("tip_y", tiny, None, data)
 
 
